@@ -261,7 +261,8 @@ def text_of(
             "on the way (MTU), or a filter stops them"
         )
     if not parts and facts["missing"]:
-        how = "its network answers" if reached else "nobody could tell why"
+        answering = {other for _, other, heard in facts["said"] if heard}
+        how = "its network answers" if answering >= {*facts["missing"]} else "nobody could tell why"
         parts.append(f"unknown fault: host {', '.join(facts['missing'])} is gone, {how}")
     if not parts:
         parts.append(

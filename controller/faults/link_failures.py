@@ -6,7 +6,8 @@
 Rules
 - One diagnosis at a time; but one of slow connections is given up where a link is down. Many errors at once are one; a pair
   of hosts that is down is diagnosed once, until it is up again or the ranks are started anew.
-- While collecting every host is asked, once, whom it reaches: these are the witnesses (`ckpt.diagnosis.witnesses`).
+- While collecting every host is asked, once, whom it reaches: these are the witnesses (`ckpt.diagnosis.witnesses`). All
+  are asked again where a host turns out to be lost that nobody was to try: it had been given up before.
 - Reports of another incarnation than the present one say nothing: those ranks have been ended.
 - A rank whose process has ended (its agent says so) is no loss of the network.
 - A host that was found at fault is left out when its links have been down for `patience_ns`, the time of a lease: a network
@@ -124,6 +125,8 @@ class LinkFailures:
     own: str | None = None
     is_of_slow: bool = False
     """What is asked about are slow connections."""
+    asked: frozenset[str] = frozenset()
+    """The hosts of which it is asked why nobody reaches them."""
 
     # ---- what happens ------------------------------------------------------------------------------------
 
@@ -184,6 +187,8 @@ class LinkFailures:
         if (host,) in self.named:
             return [LeaveOut((host,), self.named.pop((host,))[0], is_lost=True)]
         self.missing[host] = now_ns
+        if self.state == "collecting" and not any(host in others for others in self.tries.values()):
+            return [self._survey(now_ns)]
         return self._begin(now_ns)
 
     def back(self, host: str) -> None:
@@ -207,13 +212,14 @@ class LinkFailures:
         """Some connections are slow (`slowness`): asked about at once, unless something worse is under way."""
         if self.state != "quiet":
             return []
-        self.state, self.is_of_slow = "asking", True
+        self.state, self.is_of_slow, self.asked = "asking", True, frozenset()
         return [Ask(facts)]
 
     def answered(self, now_ns: int) -> list[Action]:
         """The diagnosis has ended."""
         self.state = "quiet"
-        self.missing.clear()
+        known = self.asked | {host for each in self.done if len(each) == 1 for host in each}
+        self.missing = {host: since_ns for host, since_ns in self.missing.items() if host not in known}
         return self._begin(now_ns)
 
     def tick(self, now_ns: int) -> list[Action]:
@@ -232,6 +238,8 @@ class LinkFailures:
             return []
         self.state, self.is_of_slow = "asking", False
         facts = self._facts(now_ns)
+        unheard = {other for _, other, heard in facts["said"] if not heard}
+        self.asked = frozenset({*self.missing, *unheard, *(loss.there for loss in self.losses.values())})
         self.done |= {frozenset((loss.here, loss.there)) for loss in self.losses.values()}
         return [Ask(facts)]
 
@@ -311,11 +319,14 @@ class LinkFailures:
         given_up = [Drop()] if self.state == "asking" and self.is_of_slow else []
         if self.state != "quiet" and not given_up:
             return []
+        return [*given_up, self._survey(now_ns)]
+
+    def _survey(self, now_ns: int) -> Survey:
         self.state, self.began_ns = "collecting", now_ns
         self.number += 1
         self.answers.clear()
         self.tries.clear()
-        return [*given_up, Survey(self.number, tuple(sorted(self.missing)))]
+        return Survey(self.number, tuple(sorted(self.missing)))
 
     def _is_news(self) -> bool:
         single = {host for each in self.done if len(each) == 1 for host in each}

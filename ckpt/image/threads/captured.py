@@ -47,6 +47,9 @@ _STEPS = 1000
 calls Python code all the time (``sum`` of a generator) comes to no other place."""
 _STEPS_WITHIN_S = 1.0
 """The same bound in time, for a busy machine on which each line may take a turn of the scheduler."""
+_STEPS_OUT = 200
+"""So many lines all threads together may go on from where they hold what no image can have for the moment, as a transaction
+of a database. One that stopped inside of its transaction kept others, which waited for its end, from stopping."""
 _PAUSE_S = 0.00005
 _LONG_PAUSE_S = 0.0005  # after `_NEXT_WITHIN_S`
 _THREAD_CLOCK = 6  # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, in the id of a clock (Linux, posix-timers.h)
@@ -85,6 +88,7 @@ class StoppedThreads:
         self._others: Sequence[threading.Thread] = ()
         self._threads: Sequence[threading.Thread] = ()
         self._places: dict[int, Place] = {}
+        self._steps_out = 0
 
     def stop(self) -> None:
         """Stop them. Raises :class:`Refused`, and none is stopped: one does not come to its next line in time, or cannot be
@@ -110,11 +114,12 @@ class StoppedThreads:
 
     def _wait_until_they_stand(self) -> None:
         since_s = latest_s = stopped_s = time.monotonic()
+        self._steps_out = _STEPS_OUT
         left, steps = len(self._threads) + 1, 0
         running = list(self._threads)
         had_s: list[float] = []
         while True:
-            looks = {thread: _look_at(thread.ident or 0) for thread in running}
+            looks = {thread: self._look_at(thread.ident or 0) for thread in running}
             running = [thread for thread, look in looks.items() if look != "stands"]
             if not running and not threads.is_registry_locked():
                 return
@@ -135,6 +140,27 @@ class StoppedThreads:
             ):
                 raise _running(running[0]) if running else Refused("a thread begins or ends")
             time.sleep(_LONG_PAUSE_S if is_late else _PAUSE_S)
+
+    def _look_at(self, ident: int) -> Literal["stands", "steps", "runs"]:
+        """stands: the thread will do nothing but end its wait (one that waits for the table of threads would keep others
+        out). steps: it had stopped at a line where it cannot be captured, under C code that called it, or where it holds
+        what no image can have for the moment, and goes on to the next."""
+        if _frames.has_stopped(ident):
+            is_whole = False
+            try:
+                stack = capture_thread(ident)
+                is_whole = True
+                if self._steps_out > 0:
+                    self._check(stack)
+            except Refused:
+                self._steps_out -= is_whole
+                _frames.step(ident)
+                return "steps"
+            return "stands"
+        if c_waits.is_answered(ident):
+            return "stands"
+        found = c_waits.waits_for(ident)
+        return "runs" if found is None or found is threads.registry_lock() else "stands"
 
     @property
     def are_there(self) -> bool:
@@ -163,22 +189,6 @@ class StoppedThreads:
         """Have them go on; where none is stopped, nothing happens."""
         self._threads, self._others, self._places = (), (), {}
         _frames.go_on()
-
-
-def _look_at(ident: int) -> Literal["stands", "steps", "runs"]:
-    """stands: the thread will do nothing but end its wait (one that waits for the table of threads would keep others out).
-    steps: it had stopped at a line where it cannot be captured, under C code that called it, and goes on to the next."""
-    if _frames.has_stopped(ident):
-        try:
-            capture_thread(ident)
-        except Refused:
-            _frames.step(ident)
-            return "steps"
-        return "stands"
-    if c_waits.is_answered(ident):
-        return "stands"
-    found = c_waits.waits_for(ident)
-    return "runs" if found is None or found is threads.registry_lock() else "stands"
 
 
 def _processor_s(thread: threading.Thread) -> float:

@@ -233,14 +233,17 @@ def test_a_controller_that_has_adopted_the_ranks_puts_their_files_back(
 
 
 MOMENTS = {
-    "before the first step": Point("", "controller", "ckpt.undo.restart.restoring:_undo_interval", "before"),
+    "before the first step": Point("", "controller", "ckpt.undo.restart.restoring:_undo", "before"),
     "in the middle": Point(
         "", "controller", "ckpt.undo.restart.putting_back:_PuttingBack._put_file", "before", nth=5
     ),
-    "all is put back, and the interval is in the chain": Point(
-        "", "controller", "ckpt.undo.restart.restoring:retire", "before"
+    "all is put back, and can be taken back": Point(
+        "", "controller", "ckpt.undo.restart.restoring:Prepared.keep", "before"
     ),
-    "behind the last step": Point("", "controller", "ckpt.undo.restart.restoring:_note_done", "after"),
+    "all is put back for good, and the interval is in the chain": Point(
+        "", "controller", "ckpt.undo.restart.provisional:retire", "before"
+    ),
+    "behind the last step": Point("", "controller", "ckpt.undo.restart.restoring:Prepared.keep", "after"),
 }
 
 

@@ -447,7 +447,7 @@ def test_uuids_made_of_clocks_are_the_same_in_all_replicas(start: Start, tmp_pat
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("open('result', 'w+')", "for reading and writing at once"),
+        ("open('result', 'w', opener=os.open)", "with an opener"),
         ("os.open('result', os.O_WRONLY | os.O_CREAT)", "opens a file for writing"),
         ("os.mkdir('d', dir_fd=os.open('.', os.O_RDONLY))", "a descriptor of a directory"),
         ("os.system('true')", "starts a process"),

@@ -116,6 +116,45 @@ def test_who_refuses_a_connection_has_a_network_that_works() -> None:
     assert ask.facts["missing"] == ["b"]
 
 
+def test_a_host_whose_loss_is_told_behind_the_survey_that_left_it_out_is_tried_after_all() -> None:
+    """A link was down at the very moment at which the host was given up: nobody was asked about it, "its network answers"
+    was said of a cable that was pulled, and the host was not drained."""
+    losses = running()
+    assert losses.down(0, 0, 2, "silent", 2 * S, 0) == [Survey(1, ())]
+    losses.surveying({"a": ["c"], "c": ["a"]})
+    losses.surveyed("a", 1, {}, 1)
+    assert losses.host_lost("b", 2) == [Survey(2, ("b",))]
+    losses.surveying({"a": ["b", "c"], "c": ["a", "b"]})
+    assert losses.surveyed("c", 1, {}, 3) == [], "an answer to what was asked before"
+    losses.surveyed("a", 2, {"b": None}, 4)
+    losses.surveyed("c", 2, {"b": None}, 5)
+    (ask,) = losses.tick(2 + COLLECT_NS)
+    assert isinstance(ask, Ask)
+    assert ask.facts["missing"] == ["b"]
+    assert [each for each in ask.facts["said"] if not each[2]] == [["a", "b", False], ["c", "b", False]]
+    assert losses.answered(S) == []
+
+
+def test_a_host_that_was_to_be_tried_and_is_lost_then_is_not_asked_about_again() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "silent", 2 * S, 0)
+    losses.surveying(EVERYBODY)
+    assert losses.host_lost("b", 1) == []
+
+
+def test_a_host_that_is_lost_while_another_one_is_asked_about_is_asked_about_next() -> None:
+    losses = running()
+    losses.down(0, 0, 2, "silent", 2 * S, 0)
+    losses.surveying(EVERYBODY)
+    losses.surveyed("a", 1, {"b": None}, 1)
+    losses.surveyed("c", 1, {"b": None}, 2)
+    losses.tick(COLLECT_NS)
+    assert losses.state == "asking"
+    assert losses.host_lost("b", S) == [], "that is being asked"
+    assert losses.host_lost("c", S) == []
+    assert losses.answered(2 * S) == [Survey(2, ("c",))]
+
+
 def test_reports_of_an_incarnation_that_has_ended_say_nothing() -> None:
     losses = running(incarnation=1)
     assert losses.down(0, 0, 2, "refused", S, 0) == []

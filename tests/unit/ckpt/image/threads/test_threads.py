@@ -377,6 +377,67 @@ def test_a_thread_goes_on_to_a_line_where_it_can_be_captured() -> None:
                 others.go_on()
 
 
+class Held:
+    """What no image can have for the moment, as a connection in a transaction."""
+
+
+def refuse_held(stack: Stack) -> None:
+    for thread in stack.threads:
+        refuse_held(thread.stack)
+    if any(isinstance(value, Held) for record in stack.frames for value in record.locals):
+        raise Refused("it holds something")
+
+
+def hold_for_a_moment(totals: list[int], stop: threading.Event) -> None:
+    while not stop.is_set():
+        held: Held | None = Held()
+        for _ in range(30):
+            totals[0] += held is not None
+        held = None
+
+
+def hold(totals: list[int], stop: threading.Event) -> None:
+    held = Held()
+    while not stop.is_set():
+        totals[0] += held is not None
+
+
+def test_a_thread_goes_on_to_a_line_where_it_holds_nothing_that_no_image_can_have() -> None:
+    """It stood in its transaction, and others that waited for its end did not stop in time: of a program whose threads write
+    to one database there was hardly any checkpoint."""
+    totals, stop = [0], threading.Event()
+    with running(hold_for_a_moment, totals, stop, end=stop.set) as thread:
+        wait_until(lambda: totals[0] > 100)
+        for _ in range(20):
+            others = StoppedThreads(Stack(), lambda: [thread], refuse_held)
+            others.stop()
+            others.go_on()
+
+
+def test_a_thread_that_goes_on_holding_it_is_refused_after_so_many_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    totals, stop, lines = [0], threading.Event(), 0
+    step = _frames.step
+
+    def counted(ident: int) -> None:
+        nonlocal lines
+        lines += 1
+        step(ident)
+
+    monkeypatch.setattr(captured._frames, "step", counted)
+    reasons = []
+    with running(hold, totals, stop, end=stop.set) as thread:
+        wait_until(lambda: totals[0] > 100)
+        while "it holds something" not in reasons:  # on a busy machine the next line may come too late
+            lines = 0
+            others = StoppedThreads(Stack(), lambda: [thread], refuse_held)
+            with pytest.raises(Refused) as refused:
+                others.stop()
+            reasons.append(refused.value.reason)
+    assert lines <= captured._STEPS_OUT + captured._STEPS
+
+
 def test_no_thread_stops_while_it_holds_the_table_of_threads() -> None:
     """It would keep the main thread, which asks for the threads, from going on: both waited for ever."""
     stop = threading.Event()
