@@ -73,6 +73,7 @@ BUILT_IN = {
     "concurrent.futures.process": f"{_POOLS}.executors:Executors",
     "posix": f"{_HANDLES}.directories:Directories",
     "pyexpat": f"{_STANDARD}:Expat",
+    "threading": f"{_STANDARD}:Threading",
     "sqlite3": f"{_STANDARD}:Sqlite",
     # those with settings, in the order in which these are put back
     "copyreg": f"{_REGISTERED}:CopyReg",

@@ -6,8 +6,9 @@ taken then would fail in its child and cost the whole round; a few instructions 
 such an object in a running function is refused, as at any other place where the program cannot be captured, and tried again.
 
 A capture is also refused if a running function holds the address of an object (`return id(self)` in a `__hash__`), because
-the object will have another address after a restart, and between `os.getpid()` or `threading.get_ident()` and the call that
-the number is for: `os.kill(os.getpid(), SIGUSR1)` would go to a process that is dead, or to another program's.
+the object will have another address after a restart, and between `os.getpid()` or `threading.get_ident()` and the call or
+comparison that the number is for: `os.kill(os.getpid(), SIGUSR1)` would go to a process that is dead, or to another
+program's.
 
 Each library says which objects and functions of its own are transient (``transient_types``, ``transient_functions`` of
 :class:`ckpt.image.interface.library.Library`).
@@ -46,6 +47,16 @@ _module_of = type.__dict__["__module__"].__get__  # not the attribute: a metacla
 _name_of = type.__dict__["__qualname__"].__get__
 _NO_LIBRARY: tuple[None, set[str]] = None, set()
 _lru_cache = type(functools.lru_cache(lambda: None))
+_COMPARED = {
+    function.__code__
+    for function in (
+        threading.current_thread,
+        threading.main_thread,
+        threading.Thread.ident.fget,  # type: ignore[attr-defined]
+        threading.Thread.native_id.fget,  # type: ignore[attr-defined]
+    )
+}
+"""What runs while a thread's number waits on the evaluation stack: ``get_ident() == current_thread().ident``."""
 _transient_code: dict[int, tuple[CodeType, str, Library]] = {}  # by the id of the code
 _transient_types: dict[str, tuple[Library, set[str]]] = {}  # by module; names of types, "" for all
 _module_count = 0
@@ -90,9 +101,16 @@ def refuse_transient(stack: Stack) -> None:
 
 
 def _refuse_number(stack: Stack) -> None:
-    """Raise Refused if the innermost frame has just asked for the number of the process, or of the thread."""
-    record = stack.frames[-1] if stack.frames else None
-    if record is None or not record.stack or record.mode != "L" or record.value is not _frames.NULL:
+    """Raise Refused if the innermost frame has just asked for the number of the process, or of the thread; or is asking for
+    what it compares that with."""
+    at = len(stack.frames) - 1
+    while at > 0 and stack.frames[at].code in _COMPARED:
+        at -= 1
+    record = stack.frames[at] if stack.frames else None
+    if record is None or not record.stack:
+        return
+    is_innermost = at == len(stack.frames) - 1
+    if is_innermost and (record.mode != "L" or record.value is not _frames.NULL):
         return
     latest = record.stack[-1]
     if type(latest) is int and latest in (os.getpid(), stack.ident):

@@ -105,6 +105,12 @@ class Expat(Library):
     transient_types = ("pyexpat",)
 
 
+class Threading(Library):
+    """``threading.enumerate`` holds all threads for a moment, those of ckpt too (:mod:`ckpt.compat.stdlib`)."""
+
+    transient_functions = (("threading:enumerate", "the threads are being listed"),)
+
+
 class Processes(Library):
     """subprocess, multiprocessing. Where the program waits for the end of a child process, an image waits for it too."""
 
