@@ -57,7 +57,14 @@ __all__ = [
     "unwritten_bytes",
 ]
 
-STATELESS_CODECS = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
+STATELESS_CODECS = frozenset(
+    {
+        *("utf-8", "ascii", "koi8-r", "koi8-u", "mac-roman"),
+        *(f"iso8859-{number}" for number in range(1, 17)),
+        *(f"cp{number}" for number in (437, 737, 775, 850, 852, 855, 857, 858, 866, 874, *range(1250, 1259))),
+    }
+)
+"""A decoder begins with any character: nothing that came before matters."""
 
 
 def can_be_caught(below: Any) -> bool:

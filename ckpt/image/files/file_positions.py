@@ -11,6 +11,7 @@ Not here: how the positions are saved (:mod:`ckpt.image.files.open_files`, :mod:
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import fcntl
 import io
@@ -21,6 +22,7 @@ from typing import Any
 
 from ckpt.compat.memory import buffers_of_pair
 from ckpt.image.files.buffered_data import (
+    STATELESS_CODECS,
     bytes_ahead,
     can_be_caught,
     has_unwritten_bytes,
@@ -31,7 +33,17 @@ from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.standard_output import catching
 from ckpt.transport.records import dataclass, replace
 
-__all__ = ["HARMLESS_DEVICES", "STD_FDS", "Opened", "Positions", "memory_file", "read_at"]
+__all__ = [
+    "HARMLESS_DEVICES",
+    "STD_FDS",
+    "Opened",
+    "Positions",
+    "length_of_rest",
+    "memory_file",
+    "read_at",
+    "search_encoding",
+    "start_of",
+]
 
 STD_FDS = (0, 1, 2)
 HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -237,3 +249,45 @@ def _refuse_unwritten(obj: Any, *, is_disposable: bool) -> None:
         )
     if is_unwritten:
         raise PicklingError(f"a BufferedRandom over {type(raw).__name__} holds unwritten bytes: flush it")
+
+
+def start_of(pending: str, before: bytes, encoding: str, errors: str, newline: str | None) -> int | None:
+    """The index of ``before`` from which its bytes, decoded, are the text ``pending``; None: there is none. ``before`` may
+    begin within a character. ``encoding``: of :func:`search_encoding`."""
+    begin = length_of_rest(before, encoding)
+    try:
+        text = before[begin:].decode(encoding, errors)
+    except UnicodeDecodeError:
+        return None
+    at = end = len(text) - len(pending)
+    while newline is None and at >= 0 and (longer := end - text.count("\r\n", at)) != at:
+        at = longer  # each end of line of two characters is one in the text
+    if at < 0:
+        return None
+    found = text[at:]
+    start = len(before) - len(found.encode(encoding, errors))
+    if newline is None:
+        text = found.replace("\r\n", "\n").replace("\r", "\n")
+    else:
+        text = found
+    is_right = text == pending and start >= begin and before[start:].decode(encoding, errors) == found
+    return start if is_right else None
+
+
+def search_encoding(encoding: str) -> str | None:
+    """The encoding in which text can be searched for in a file of this encoding, from any character on; None: there is
+    none."""
+    name = codecs.lookup(encoding).name
+    if name == "utf-8-sig":
+        return "utf-8"  # it differs at the beginning of a file only
+    return name if name in STATELESS_CODECS else None
+
+
+def length_of_rest(data: bytes, encoding: str) -> int:
+    """How many bytes at the beginning belong to a character that has begun before: at most three, in UTF-8. ``encoding``:
+    of :func:`search_encoding`."""
+    count = 0
+    if encoding == "utf-8":
+        while count < min(3, len(data)) and data[count] & 0xC0 == 0x80:
+            count += 1
+    return count

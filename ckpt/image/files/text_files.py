@@ -35,7 +35,15 @@ from ckpt.image.files.buffered_data import (
     text_ahead,
     text_unwritten,
 )
-from ckpt.image.files.file_positions import STD_FDS, Positions, memory_file, read_at
+from ckpt.image.files.file_positions import (
+    STD_FDS,
+    Positions,
+    length_of_rest,
+    memory_file,
+    read_at,
+    search_encoding,
+    start_of,
+)
 from ckpt.image.files.reopen import make_closed, make_text
 from ckpt.image.files.standard_output import catching
 from ckpt.image.reducers.raw_instances import attributes_of
@@ -211,7 +219,8 @@ class TextSaver:
         pending = obj.read() if position is None else ""
         newline = newline_in_memory(obj, buffer)
         if position is None:
-            position = _start_of(pending, content, obj.encoding, obj.errors or "strict", newline)
+            encoding = codecs.lookup(obj.encoding).name
+            position = start_of(pending, content, encoding, obj.errors or "strict", newline)
             if position is None:
                 raise PicklingError("the position in a text layer over memory cannot be worked out")
         settings = _settings(obj, newline)
@@ -234,26 +243,33 @@ class TextSaver:
 
     def _find_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any) -> tuple[int, str | None]:
         """The position and the ``newline`` argument of a text layer in a ``for`` loop over a buffer that is no file of the
-        kernel (gzip): the remaining text is read, and its beginning is searched for.
+        kernel (gzip): what the layer has read ahead is taken out of it, and its beginning is searched for.
         """
         where = f"a text layer over {type(buffer).__name__} in the middle of a for loop"
-        if not self._is_disposable or codecs.lookup(obj.encoding).name not in STATELESS_CODECS:
+        encoding = search_encoding(obj.encoding)
+        if encoding is None or not (self._is_disposable and can_be_caught(buffer)):
             raise PicklingError(
                 f"{where} needs fork, and utf-8, to be saved; readline() in a while loop does not"
             )
-        errors = obj.errors or "strict"
-        pending = obj.read()
-        end = buffer.tell()
-        window = min(end, len(pending.encode(obj.encoding, errors)) + pending.count("\n") + 4)
+        errors, end = obj.errors or "strict", buffer.tell()
+        rest = buffer.read(3)  # the decoder may hold the first bytes of a character
+        parts = [rest[: length_of_rest(rest, encoding)]]
+        end += len(parts[0])
+
+        def read(size: int = -1) -> bytes:
+            return parts.pop() if parts else b""
+
+        with replaced(buffer, {"read": read, "read1": read}):
+            pending = obj.read()
+        newline = newline_found(obj)
+        window = min(end, len(pending.encode(encoding, errors)) + pending.count("\n") + 4)
         buffer.seek(end - window)
-        before = buffer.read(window)
-        for newline in (None, ""):
-            start = _start_of(pending, before, obj.encoding, errors, newline)
-            if start is not None:
-                position = end - window + start
-                buffer.seek(position)
-                return position, newline
-        raise PicklingError(f"the position in {where} cannot be worked out")
+        start = start_of(pending, buffer.read(window), encoding, errors, newline)
+        if start is None:
+            raise PicklingError(f"the position in {where} cannot be worked out")
+        position = end - window + start
+        buffer.seek(position)
+        return position, newline
 
     def _position(self, obj: io.TextIOWrapper, fd: int, is_iterated: bool) -> int | None:
         """The cookie for ``seek`` (:meth:`io.TextIOBase.tell`).
@@ -266,17 +282,14 @@ class TextSaver:
             return obj.tell()
         if not self._is_disposable:
             raise PicklingError("a text file in the middle of a for loop needs fork to be saved")
-        if codecs.lookup(obj.encoding).name not in STATELESS_CODECS:
+        encoding = search_encoding(obj.encoding)
+        if encoding is None:
             raise PicklingError(f"a for loop over a file in encoding {obj.encoding!r} cannot be saved")
         original = self._positions.opened[fd].original
         buffer: Any = obj.buffer
         end: int = buffer.tell()  # the text layer has taken the bytes before this position
-        incomplete = b""
-        if codecs.lookup(obj.encoding).name == "utf-8":  # the decoder may hold the first bytes of a character
-            for byte in read_at(original, end, 3):
-                if byte & 0xC0 != 0x80:
-                    break
-                incomplete += bytes([byte])
+        incomplete = read_at(original, end, 3)  # the decoder may hold the first bytes of a character
+        incomplete = incomplete[: length_of_rest(incomplete, encoding)]
         with memory_file(b"") as empty, memory_file(incomplete) as tail:
             os.dup2(empty, fd, inheritable=False)
             buffer.read()  # drops what the buffer has read ahead
@@ -284,9 +297,9 @@ class TextSaver:
             pending = obj.read()
         errors = obj.errors or "strict"
         end += len(incomplete)
-        window = len(pending.encode(obj.encoding, errors)) + pending.count("\n") + 4
+        window = len(pending.encode(encoding, errors)) + pending.count("\n") + 4
         before = read_at(original, max(0, end - window), min(window, end))
-        start = _start_of(pending, before, obj.encoding, errors, self._newline(obj))
+        start = start_of(pending, before, encoding, errors, self._newline(obj))
         if start is None:
             raise PicklingError("the position in a text file cannot be worked out")
         return end - len(before) + start
@@ -376,15 +389,3 @@ def _try_newline(obj: io.TextIOWrapper, probe: int) -> str | None:
     obj.flush()
     written = os.pread(probe, 64, 0).decode(obj.encoding)
     return _WRITE_ANSWERS.get(written)
-
-
-def _start_of(pending: str, before: bytes, encoding: str, errors: str, newline: str | None) -> int | None:
-    """The index of ``before`` from which its bytes, decoded, are the text ``pending``; None: there is none."""
-    first = len(before) - len(pending.encode(encoding, errors))
-    for start in range(first, max(0, first - pending.count("\n") - 1) - 1, -1):
-        text = before[start:].decode(encoding, errors) if start >= 0 else None
-        if text is not None and newline is None:
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        if text == pending:
-            return start
-    return None
