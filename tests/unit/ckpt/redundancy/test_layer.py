@@ -46,6 +46,9 @@ class Below:
     def notes(self, rank: int) -> str:
         return ""
 
+    def log(self, name: str, **fields: Any) -> None:
+        raise AssertionError(f"nothing is to be logged: {name} {fields}")
+
     def report(self, fields: dict[str, Any]) -> None:
         self.reports.append(fields)
 

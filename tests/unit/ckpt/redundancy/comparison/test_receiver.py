@@ -150,8 +150,8 @@ def test_what_is_held_is_in_an_image_and_gets_to_an_engine_without_a_layer(made:
     content._engine = type(
         "Engine", (), {"on_messages": lambda self, rank, batch: got.append((rank, batch))}
     )()
-    content.deliver()
-    content.deliver()
+    content.deliver(Below(0, 1).log)
+    content.deliver(Below(0, 1).log)
     assert got == [(0, [HELLO, HELLO])]
 
 
