@@ -113,9 +113,10 @@ class TextSaver:
             is_iterated, pending = _flushed(obj, buffer)
             if pending:
                 return self._reduce_writer(obj, buffer, attributes, pending)
-        elif raw is None and obj.seekable():
+        elif obj.seekable():
             is_iterated = _is_iterated(obj)
-        if raw is not None or not obj.seekable():
+        is_kept = is_iterated and raw is not None and not self._is_disposable
+        if is_kept or not obj.seekable():
             return self._reduce_reader(obj, buffer, attributes)
         read = buffer.tell()
         if is_iterated:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from ckpt.image.files.buffered_data import caught_from
-from tests.unit.ckpt.image.support import copy_of
+from tests.unit.ckpt.image.support import copy_by_child, copy_of
 
 
 class Kept(io.RawIOBase):
@@ -282,6 +283,22 @@ def test_what_a_text_layer_has_read_ahead_from_a_raw_file_of_the_programs_own(
     assert copied.buffer is buffer
     expected = reference.read()
     assert copied.read() == text.read() == expected
+
+
+@pytest.mark.parametrize("newline", [None, "", "\n"])
+@pytest.mark.parametrize("copy", [copy_of, lambda obj: copy_by_child(obj)()], ids=["same process", "fork"])
+def test_the_position_of_a_text_layer_over_a_raw_file_of_the_programs_own_that_can_seek(
+    newline: str | None, copy: Callable[[Any], Any]
+) -> None:
+    """Where ends of line are translated ``tell`` said another one after a restart; after an image without fork, in the
+    running program, too."""
+    data = b"one\r\ntwo\nthree\r\nfour\r\n" * 2000
+    text, same = (io.TextIOWrapper(io.BufferedReader(Seekable(data)), newline=newline) for _ in range(2))
+    for _ in range(3):
+        assert text.readline() == same.readline()
+    copied, expected = copy(text), [same.tell(), same.readline(), same.tell(), same.read()]
+    for each in (copied, text):
+        assert [each.tell(), each.readline(), each.tell(), each.read()] == expected
 
 
 def test_a_carriage_return_that_a_text_layer_has_read_may_still_get_its_line_feed() -> None:
