@@ -336,7 +336,7 @@ def make_buffered(
     logical position in bytes, behind ``pending``. It is not used for a BufferedWriter, whose position is the offset of its
     descriptor: other file objects may share that. ``nbytes``: of its buffer.
     """
-    made = cls(raw, max(nbytes, len(pending)))
+    made = cls(raw, max(nbytes, len(pending) + 1))  # since 3.13 a buffer that is full is written at once
     if position is not None and cls is not io.BufferedWriter:
         made.seek(position - len(pending))
     if pending:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ckpt.image.files.buffered_data import caught_from
+from ckpt.image.files.reopen import make_buffered
 from tests.unit.ckpt.image.support import copy_by_child, copy_of
 
 
@@ -221,6 +222,16 @@ def test_a_reader_that_is_being_made_is_not_begun_again(done: tuple[str, ...]) -
     reader = kind.__new__(kind)
     reader.__dict__.update(dict.fromkeys(done))
     assert set(vars(copy_of(reader))) == set(done)
+
+
+@pytest.mark.parametrize("nbytes", [16, 20_000, 20_001])
+def test_what_was_not_written_stays_in_the_buffer_whatever_its_size(nbytes: int) -> None:
+    """Since 3.13 a full buffer is written at once: at load, and so in front of what the file had got since the image."""
+    raw = io.BytesIO()
+    made = make_buffered(io.BufferedWriter, raw, None, b"x" * 20_000, nbytes)
+    assert raw.getvalue() == b""
+    made.flush()
+    assert raw.getvalue() == b"x" * 20_000
 
 
 class Source(io.RawIOBase):
