@@ -266,11 +266,8 @@ def start_of(pending: str, before: bytes, encoding: str, errors: str, newline: s
         return None
     found = text[at:]
     start = len(before) - len(found.encode(encoding, errors))
-    if newline is None:
-        text = found.replace("\r\n", "\n").replace("\r", "\n")
-    else:
-        text = found
-    is_right = text == pending and start >= begin and before[start:].decode(encoding, errors) == found
+    read = found.replace("\r\n", "\n").replace("\r", "\n") if newline is None else found
+    is_right = read == pending and start >= begin and before[start:].decode(encoding, errors) == found
     return start if is_right else None
 
 

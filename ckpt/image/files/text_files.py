@@ -51,7 +51,7 @@ from ckpt.image.reducers.raw_instances import attributes_of
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["TextSaver", "newline_in_memory"]
+__all__ = ["TextSaver"]
 
 _WRITE_ANSWERS: dict[str, str | None] = {"\n": None, "\r": "\r", "\r\n": "\r\n"}
 
@@ -115,8 +115,8 @@ class TextSaver:
                 return self._reduce_writer(obj, buffer, attributes, pending)
         elif obj.seekable():
             is_iterated = _is_iterated(obj)
-        is_kept = is_iterated and raw is not None and not self._is_disposable
-        if is_kept or not obj.seekable():
+        is_taken_out = is_iterated and raw is not None and not self._is_disposable  # it can be put back, too
+        if is_taken_out or not obj.seekable():
             return self._reduce_reader(obj, buffer, attributes)
         read = buffer.tell()
         if is_iterated:
@@ -218,7 +218,7 @@ class TextSaver:
             )
         content, at = buffer.getvalue(), buffer.tell()
         pending = obj.read() if position is None else ""
-        newline = newline_in_memory(obj, buffer)
+        newline = newline_found(obj)
         if position is None:
             encoding = codecs.lookup(obj.encoding).name
             position = start_of(pending, content, encoding, obj.errors or "strict", newline)
@@ -365,19 +365,6 @@ def _is_iterated(obj: io.TextIOWrapper) -> bool:
     except OSError:
         return True
     return False
-
-
-def newline_in_memory(obj: io.TextIOWrapper, buffer: io.BytesIO) -> str | None:
-    """The ``newline`` argument, found with a probe; the content of ``buffer`` is overwritten."""
-    probe = READ_PROBE.encode(obj.encoding)
-    obj.seek(0)
-    buffer.seek(0)
-    buffer.truncate()
-    buffer.write(probe)
-    obj.seek(0)
-    newline = newline_read(obj)
-    obj.seek(0)
-    return newline
 
 
 def _try_newline(obj: io.TextIOWrapper, probe: int) -> str | None:

@@ -15,7 +15,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import Unpicklable
-from ckpt.image.files.text_files import newline_in_memory
+from ckpt.image.files.buffered_data import newline_found
 from ckpt.image.interface.library import Library, Reducer, by_name
 
 if TYPE_CHECKING:
@@ -73,10 +73,7 @@ def reduce_text(pickler: Saver, text: Any) -> Any:
     attributes = dict(text.__dict__)
     memory = attributes.pop("_bytestream")
     content = memory.getvalue()
-    newline = newline_in_memory(text, memory)  # which overwrites the content
-    memory.seek(0)
-    memory.truncate()
-    memory.write(content)
+    newline = newline_found(text)
     text.seek(position)
     return make_text, (type(text), (content, newline, text.encoding, text.errors), position, attributes)
 
