@@ -29,7 +29,8 @@ HERE = Path(__file__).parent
 SHOWN = [mutant for mutant in MUTANTS if not isinstance(mutant.by, str)]
 NAMED = [mutant for mutant in MUTANTS if isinstance(mutant.by, str)]
 
-# A module is imported from its text with the replacement; what was compiled of it before is not looked at.
+# A module is imported from its text with the replacement; what was compiled of it before is not looked at. pytest is not to
+# explain why the test fails: where CI is set, it compares all of two trees, which takes minutes where files are long.
 WITH_A_MUTANT = """
 import importlib.machinery, sys
 import pytest
@@ -44,8 +45,8 @@ def get_code(self, module):
     assert text.count(old) == 1, f"found {text.count(old)} times: {old}"
     return compile(text.replace(old, new), path, "exec", dont_inherit=True)
 loader.get_code = get_code
-options = ["-x", "-q", "--noconftest", "--import-mode=importlib", "-p", "no:cacheprovider", "-c", "/dev/null"]
-sys.exit(pytest.main([*options, "--rootdir", ".", test]))
+options = ["-x", "-q", "--noconftest", "--import-mode=importlib", "--assert=plain"]
+sys.exit(pytest.main([*options, "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", ".", test]))
 """
 
 
