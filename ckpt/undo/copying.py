@@ -25,6 +25,7 @@ __all__ = ["Copied", "content_digest", "copy_extents", "copy_file", "tail_digest
 
 _TAIL_BYTES = 4096
 _BLOCK_BYTES = 1 << 18
+_SMALL_BYTES = 4096
 _ZEROS = bytes(_BLOCK_BYTES)
 _FICLONE = 0x40049409  # linux/fs.h
 _NO_CLONES = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM)
@@ -171,8 +172,13 @@ def _seek(fd: int, offset: int, whence: int) -> int | None:
 
 def copy_extents(reading: int, writing: int, nbytes: int, first: int = 0) -> None:
     """Make the first ``nbytes`` of a file those of another one, from the offset ``first`` on; its holes stay holes."""
-    os.ftruncate(writing, first)
     at = first
+    if nbytes - first <= _SMALL_BYTES:  # less work than to look for holes, and to have the kernel copy
+        block = os.pread(reading, nbytes - first, first)
+        if len(block) == nbytes - first and block.strip(b"\0"):
+            at += os.pwrite(writing, block, first)
+    if at == first:
+        os.ftruncate(writing, first)
     while at < nbytes and (start := _seek(reading, at, os.SEEK_DATA)) is not None:
         hole = _seek(reading, start, os.SEEK_HOLE)
         at = nbytes if hole is None else min(hole, nbytes)

@@ -215,6 +215,8 @@ class Keeper:
         self, operation: Operation, seen: Mapping[str, Binding], keeps: list[Keep]
     ) -> list[Uncovered]:
         """Of two names one may not be covered."""
+        if not keeps and operation.kind != "rename":
+            return []
         keeps = [keep for keep in keeps if not keep.path or self._covers(keep.path)]
         source, target = operation.path, operation.target
         self._is_leaving = not self._covers(target)

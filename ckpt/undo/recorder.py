@@ -194,8 +194,9 @@ class Recorder:
         """The paths whose bindings :meth:`before` wants, or (no operation) :meth:`end`."""
         named = () if operation is None else (operation.path, operation.target)[: 1 + bool(operation.target)]
         shown_by = () if self._unconfirmed is None else (_shown_by(self._unconfirmed),)
-        above = [*map(_dirname, named)]
-        return (*named, *above, *(each for path in above for each in self._new_above(path)), *shown_by)
+        above = (*map(_dirname, named),)
+        new_above = (each for path in above for each in self._new_above(path)) if self._made else ()
+        return (*named, *above, *new_above, *shown_by)
 
     def before(
         self, operation: Operation, seen: Mapping[str, Binding], now_ns: int, thread: int = 0
@@ -203,14 +204,18 @@ class Recorder:
         """What to keep before the operation, in this order. ``seen``: the bindings of :meth:`paths`, symbolic links not
         followed. ``thread``: the one that is about to begin the operation."""
         self._is_new = False
-        may_wait = operation.kind not in ("rename", "remove") and thread != self._thread
-        kept = list(self._confirmed(seen, now_ns, may_wait=may_wait))
+        kept: list[Keep] = []
+        if self._unconfirmed is not None:
+            may_wait = operation.kind not in ("rename", "remove") and thread != self._thread
+            kept += self._confirmed(seen, now_ns, may_wait=may_wait)
         self._thread = self._thread if self._unconfirmed is not None else thread
         path, binding = operation.path, seen[operation.path]
-        above = [seen[_dirname(each)] for each in (path, operation.target or path)]
-        if not all(each is not None and each.is_directory for each in above):
-            return kept  # it fails; and the path may be the old name of something that has moved
-        for each in filter(None, (path, operation.target)):
+        named = (path, operation.target) if operation.target else (path,)
+        for each in named:
+            above = seen[_dirname(each)]
+            if above is None or not above.is_directory:
+                return kept  # it fails; and the path may be the old name of something that has moved
+        for each in named:
             self._tell_apart(each, seen)
             self._recognize(_dirname(each), seen)
         if operation.kind in _CHANGES and binding is not None:

@@ -138,6 +138,15 @@ class Places:
         """The file or directory itself, to be closed by its user (``with``). Raises OSError."""
         return _opened(*self._at(path), lambda kind, start: self._tell(kind, path, start=start))
 
+    def find(self, path: str) -> OpenedFile | None:
+        """As :meth:`opened`; None where :meth:`look` finds nothing. Raises other OSErrors."""
+        try:
+            return self.opened(path)
+        except OSError as failure:
+            if failure.errno in _NOWHERE:
+                return None
+            raise
+
     def _tell(self, kind: Kind, path: str, target: str = "", start: int = 0) -> None:
         if self._recording is not None:
             self._recording.before(Operation(kind, path, target, start))
@@ -165,6 +174,7 @@ class OpenedFile:
 
     def __init__(self, fd: int, tell: Callable[[Kind, int], None]) -> None:
         self._fd, self._tell = fd, tell
+        self._is_kept = False  # its contents, and with them its attributes
         status = look_at(fd)
         assert status is not None
         self.status: Status = status
@@ -173,11 +183,15 @@ class OpenedFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         os.close(self._fd)
 
     def overwrite(self, source: str, nbytes: int, start: int = 0) -> None:
         """Give the file the first bytes of another one. What is before the offset ``start`` stays."""
         self._tell("rewrite", 0)
+        self._is_kept = True
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         try:
             with self.open(os.O_WRONLY) as writing:
@@ -187,6 +201,7 @@ class OpenedFile:
 
     def truncate(self, nbytes: int) -> None:
         self._tell("cut", nbytes)
+        self._is_kept = True
         with self.open(os.O_WRONLY) as fd:
             os.ftruncate(fd, nbytes)
 
@@ -199,7 +214,8 @@ class OpenedFile:
     def set_attributes(self, status: Status) -> list[str]:
         """Owner, mode and, of a file, the time of its contents. Returns those that this user may not change, as with a file
         of another user. Raises OSError."""
-        self._tell("attributes", 0)
+        if not self._is_kept:
+            self._tell("attributes", 0)
         now = look_at(self._fd)
         assert now is not None
         refused = []
@@ -215,7 +231,7 @@ class OpenedFile:
                 refused.append("mode")
         if now.is_file and now.mtime_ns != status.mtime_ns:
             try:
-                os.utime(self._path, ns=(os.stat(self._path).st_atime_ns, status.mtime_ns))
+                os.utime(self._path, ns=(os.fstat(self._fd).st_atime_ns, status.mtime_ns))
             except PermissionError:
                 refused.append("time")
         return refused

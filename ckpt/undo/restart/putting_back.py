@@ -197,22 +197,21 @@ class _PuttingBack:
             return
         now = self._places.look(path)
         if binding is None:
-            if now is not None:
-                self._move_out(path)
+            self._move_out(path, now)
         elif binding.is_directory:
             self._put_directory(path, binding, now)
         elif binding.is_file:
             self._put_link(path, binding, now)
         elif binding.is_symlink:
             if now is None or now.target != binding.target:
-                self._move_out(path)
+                self._move_out(path, now)
                 self._places.make_symlink(binding.target, path)
         elif now is None or stat.S_IFMT(now.mode) != stat.S_IFMT(binding.mode):
-            self._put_special(path, binding)
+            self._put_special(path, binding, now)
 
-    def _put_special(self, path: str, binding: Status) -> None:
+    def _put_special(self, path: str, binding: Status, now: Binding) -> None:
         """A named pipe is made again: it held nothing. A socket or device cannot be."""
-        self._move_out(path)
+        self._move_out(path, now)
         if not stat.S_ISFIFO(binding.mode):
             self._problems.append(Problem(path, "it was a special file, and is gone"))
             return
@@ -232,11 +231,11 @@ class _PuttingBack:
 
     def _put_directory(self, path: str, binding: Status, now: Binding) -> None:
         if path in self._aside:
-            self._move_out(path)
+            self._move_out(path, now)
             self._places.rename(self._aside[path], path)
             self._has_present = False
         elif now is None or not now.is_directory or self._is_another(path, binding, now):
-            self._move_out(path)
+            self._move_out(path, now)
             self._places.make_directory(path)
             with self._places.opened(path) as directory:
                 directory.change_mode(stat.S_IMODE(binding.mode))
@@ -255,7 +254,7 @@ class _PuttingBack:
         if not source and plan.nbytes != 0 and (not plan.copy or plan.copy_start):
             self._problems.append(Problem(path, "its contents have not been kept"))
             return
-        self._move_out(path)
+        self._move_out(path, now)
         if source and self._link(source, path, plan):
             made.append(path)
             self._present.setdefault(self._renumbered.get(binding.file, binding.file), []).append(path)
@@ -303,9 +302,8 @@ class _PuttingBack:
         self._renumbered[file] = now.file
         self._by_numbers[now.file] = file
 
-    def _move_out(self, path: str) -> None:
+    def _move_out(self, path: str, now: Binding) -> None:
         """Move what has the name now to the directory for what is new."""
-        now = self._places.look(path)
         if now is None:
             return
         if now.is_file and now.links > 1:
@@ -314,7 +312,7 @@ class _PuttingBack:
             os.makedirs(self._undone, mode=0o700, exist_ok=True)
         name = os.fsencode(os.path.basename(path))[:_NAME_BYTES]
         number = self._numbers.get(name, 0)
-        while os.path.lexists(target := os.path.join(self._undone, os.fsdecode(b"%d-%b" % (number, name)))):
+        while self._places.look(target := f"{self._undone}{os.sep}{number}-{os.fsdecode(name)}") is not None:
             number += 1
         self._numbers[name] = number + 1
         self._places.move_out(path, target)
@@ -334,12 +332,11 @@ class _PuttingBack:
                     )
                 )
             return
-        path = plan.link or plan.path
-        now = self._places.look(path)
-        if not self._is(now, file) and (other := self._present_name(file)):
-            path, now = other, self._places.look(other)
-        if now is not None:
-            with self._places.opened(path) as found:
+        if plan.nbytes is None and not plan.has_attributes:
+            return  # its names are all that had changed
+        path, found = self._find(file, plan.link or plan.path)
+        if found is not None:
+            with found:
                 if self._is(found.status, file):
                     self._put_contents(path, plan, found)
                     return
@@ -349,6 +346,15 @@ class _PuttingBack:
         if plan.has_attributes and not plan.is_unsure and file not in self._by_new_names:
             nameless = file if plan.has_no_name else None
             self._problems.append(Problem(plan.path, "another file has taken its place", nameless=nameless))
+
+    def _find(self, file: FileId, path: str) -> tuple[str, OpenedFile | None]:
+        """The file under a name that it has now; or what the path is bound to, if no such name is known."""
+        found = self._places.find(path)
+        if (found is None or not self._is(found.status, file)) and (other := self._present_name(file)):
+            if found is not None:
+                found.close()
+            return other, self._places.find(other)
+        return path, found
 
     def _put_by_new_name(self, path: str) -> None:
         """A name that is new is perhaps the only known one of a file of the checkpoint."""

@@ -600,9 +600,16 @@ MUTANTS = [
         "test_rules.py::test_what_is_new_is_kept_in_the_directory_for_it",
     ),
     Mutant(
+        "attributes that a restart changes are kept, if not with the contents",
+        "restart.places",
+        "self._is_kept = False",
+        "self._is_kept = True",
+        LOADING + "test_all_is_given_and_taken_back_or_kept_killed_at_any_step",
+    ),
+    Mutant(
         "a file gets its time",
         "restart.places",
-        "os.utime(self._path, ns=(os.stat(self._path).st_atime_ns, status.mtime_ns))",
+        "os.utime(self._path, ns=(os.fstat(self._fd).st_atime_ns, status.mtime_ns))",
         "pass",
         One(2),
     ),

@@ -263,7 +263,7 @@ class Killed(BaseException):
     pass
 
 
-STEPS = ("rename", "link", "mkdir", "chmod", "symlink", "utime", "ftruncate", "copy_file_range")
+STEPS = ("rename", "link", "mkdir", "chmod", "symlink", "utime", "ftruncate", "copy_file_range", "pwrite")
 
 
 @contextlib.contextmanager
