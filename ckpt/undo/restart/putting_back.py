@@ -325,12 +325,8 @@ class _PuttingBack:
             with self._places.opened(names[0]) as made:
                 self._set_attributes(names[0], made, plan.status)
             if len(names) < plan.status.links:
-                self._problems.append(
-                    Problem(
-                        names[0],
-                        "it had other names, which are not known and are left as they are",
-                    )
-                )
+                reason = "it had other names, which are not known and are left as they are"
+                self._problems.append(Problem(names[0], reason))
             return
         if plan.nbytes is None and not plan.has_attributes:
             return  # its names are all that had changed
