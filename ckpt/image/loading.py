@@ -30,7 +30,7 @@ from ckpt.image.interface.registry import libraries
 from ckpt.image.modules import package_baseline, package_restore
 from ckpt.image.modules.references import import_all
 from ckpt.image.modules.versions import compare_versions
-from ckpt.image.pickling.pickler import ImageUnpickler, collector_off
+from ckpt.image.pickling.pickler import collector_off
 from ckpt.image.process import limits, resources, signals
 from ckpt.image.process.settings import warnings_ignored
 from ckpt.image.reducers import rebuild
@@ -39,6 +39,7 @@ from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import Stack
+    from ckpt.image.pickling.unpickler import ImageUnpickler
 
 __all__ = ["Loaded", "Source", "load", "resume", "resume_others"]
 
@@ -110,6 +111,8 @@ def _make_channels(channels: tuple[list[Any], ...] | None) -> None:
 
 
 def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, str]) -> Loaded:
+    from ckpt.image.pickling.unpickler import ImageUnpickler  # a rank that begins needs none
+
     package_baseline.watch()
     stream = source.stream()
     buffers = source.buffers()

@@ -10,11 +10,16 @@
    2. if the object is a set or frozenset whose iteration order would not come back by adding its members one after the other, or
       a dict, set or frozenset with keys whose hash is computed by Python code (or by a frozenset), or a nan, which containers
       find by its identity only: special(object);
-   3. else None.
+   3. if the object is an interned str (not a subclass, not empty): the object itself;
+   4. else None.
 
-   Before 2 and 3, table(object) is called for a dict or set that may keep numbers that are the id() of objects. In such a dict a key
+   Before 2 to 4, table(object) is called for a dict or set that may keep numbers that are the id() of objects. In such a dict a key
    is the address of its value, of the object that its value refers to weakly, or of an object in its value (a tuple or list); or
    the address of the dict itself (the memo of copy.deepcopy); or all keys that are numbers, or all such members, may be addresses.
+
+   Resolver(load) is called with a persistent id: 3 gives the interned str, all else what load(id) returns. So a str that was the
+   same object as a constant in code is the same one again (what pickle writes later depends on that), though this process may
+   have got a constant with that text before the image was loaded.
 
    What searches the imported modules is in lookup_modules.c, what compares them with notes in lookup_notes.c.
 
@@ -244,6 +249,10 @@ static PyObject *find(PyObject *callable, PyObject *const *args, size_t nargsf, 
         if (found != Py_None) return found;
         Py_DECREF(found);
     }
+    if (PyUnicode_CheckExact(obj)) {
+        if (PyUnicode_CHECK_INTERNED(obj) && PyUnicode_GET_LENGTH(obj)) return Py_NewRef(obj);
+        Py_RETURN_NONE;
+    }
     if (PyFloat_CheckExact(obj) && isnan(PyFloat_AS_DOUBLE(obj))) return PyObject_CallOneArg(self->special, obj);
     if (!PyDict_Check(obj) && !PyAnySet_CheckExact(obj)) Py_RETURN_NONE;
     int is_table = 0, special = is_special(obj, &is_table);
@@ -332,6 +341,69 @@ static PyTypeObject FinderType = {
     .tp_traverse = (traverseproc)finder_traverse,
     .tp_clear = (inquiry)finder_clear,
     .tp_dealloc = (destructor)finder_dealloc,
+};
+
+/* ---------------------------------------------------------------- Resolver */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *load;
+} Resolver;
+
+static PyObject *resolved(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (PyVectorcall_NARGS(nargsf) != 1 || kwnames) {
+        PyErr_SetString(PyExc_TypeError, "a Resolver takes one argument");
+        return NULL;
+    }
+    if (!PyUnicode_CheckExact(args[0])) return PyObject_CallOneArg(((Resolver *)callable)->load, args[0]);
+    PyObject *text = Py_NewRef(args[0]);
+    PyUnicode_InternInPlace(&text);
+    return text;
+}
+
+static PyObject *resolver_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *load;
+    if (!PyArg_ParseTuple(args, "O", &load)) return NULL;
+    Resolver *self = (Resolver *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->vectorcall = resolved;
+    self->load = Py_NewRef(load);
+    return (PyObject *)self;
+}
+
+static int resolver_traverse(Resolver *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->load);
+    return 0;
+}
+
+static int resolver_clear(Resolver *self)
+{
+    Py_CLEAR(self->load);
+    return 0;
+}
+
+static void resolver_dealloc(Resolver *self)
+{
+    PyObject_GC_UnTrack(self);
+    resolver_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyTypeObject ResolverType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ckpt.image.lowlevel._lookup.Resolver",
+    .tp_basicsize = sizeof(Resolver),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_doc = "Resolver(load)\n\nCalled with a persistent id, a Resolver returns the object; see the source.",
+    .tp_new = resolver_new,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Resolver, vectorcall),
+    .tp_traverse = (traverseproc)resolver_traverse,
+    .tp_clear = (inquiry)resolver_clear,
+    .tp_dealloc = (destructor)resolver_dealloc,
 };
 
 /* ---------------------------------------------------------------- layout and restore */
@@ -512,9 +584,10 @@ PyMODINIT_FUNC PyInit__lookup(void)
     set_dummy = find_set_dummy();
     if (PyErr_Occurred()) return NULL;
     const char *misfit = !set_dummy ? "the table of a set" : !dict_state_fits() ? "the version of a dict" : "";
-    if (PyType_Ready(&FinderType)) return NULL;
+    if (PyType_Ready(&FinderType) || PyType_Ready(&ResolverType)) return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (module && (PyModule_AddObjectRef(module, "Finder", (PyObject *)&FinderType) ||
+                   PyModule_AddObjectRef(module, "Resolver", (PyObject *)&ResolverType) ||
                    PyModule_AddStringConstant(module, "MISFIT", misfit) || add_module_searches(module) ||
                    add_comparisons(module)))
         Py_CLEAR(module);

@@ -2,8 +2,9 @@
 
 ``persistent_id``
     A lookup by address: modules, objects of by-reference modules, live objects (:mod:`ckpt.image.modules.references`);
-    containers that pickle cannot restore exactly (:mod:`ckpt.image.pickling.containers`). It also finds tables by
-    ``id()`` (:mod:`ckpt.image.pickling.id_tables`). It is called for every object, so it is written in C.
+    containers that pickle cannot restore exactly (:mod:`ckpt.image.pickling.containers`). Interned strings are their own
+    persistent ids. It also finds tables by ``id()`` (:mod:`ckpt.image.pickling.id_tables`). It is called for every object,
+    so it is written in C.
 ``reducer_override``
     One dictionary lookup per object that is of no builtin container type. The reducer for a class is chosen once
     (:meth:`ImagePickler.reducer_of`). Plain instances go back to the C pickler at once.
@@ -19,7 +20,7 @@ Rules
     classes of installed packages and of C types; and, in a forked child, objects whose state is found only by using them up
     (:attr:`ImagePickler.is_disposable`), such as some iterators.
 
-:class:`ImageUnpickler` is the counterpart. Not here: how each type is taken apart (:mod:`ckpt.image.reducers`).
+The counterpart is :mod:`ckpt.image.pickling.unpickler`. Not here: how each type is taken apart (:mod:`ckpt.image.reducers`).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
 
 from ckpt.image.errors import without_frames
 from ckpt.image.frames import _frames
@@ -39,10 +40,9 @@ from ckpt.image.frames.suspended import CachedCall
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _deep
-from ckpt.image.modules import held_locks, package_restore
 from ckpt.image.modules.definitions import Definitions
-from ckpt.image.modules.references import References, resolve
-from ckpt.image.pickling.containers import Content, Filler
+from ckpt.image.modules.references import References
+from ckpt.image.pickling.containers import Content
 from ckpt.image.pickling.id_tables import Batch, IdTables, reduce_batch
 from ckpt.image.reducers import builtin_types, by_value, iterators, type_parameters
 from ckpt.image.reducers.by_value import reduce_simple_instance
@@ -53,7 +53,6 @@ from ckpt.image.stdlib.finalizers import Finalizers, reduce_finalizers, register
 __all__ = [
     "EnoughWritten",
     "ImagePickler",
-    "ImageUnpickler",
     "DiscardingSink",
     "Sink",
     "Stream",
@@ -319,32 +318,6 @@ class ImagePickler(pickle.Pickler):
 
 def _nothing(obj: object) -> None:
     """A ``persistent_id`` that finds nothing."""
-
-
-class ImageUnpickler(pickle.Unpickler):
-    """Loads what :class:`ImagePickler` has written. Only for authenticated images, because loading an image runs its code.
-
-    ``live``: name → object of this process, for objects saved by name.
-    """
-
-    def __init__(self, stream: BinaryIO, buffers: Iterable[Buffer], live: Mapping[str, object]) -> None:
-        super().__init__(stream, buffers=buffers)
-        self._live = live
-        self._filler = Filler()
-        self._locks = held_locks.LockFinder()
-
-    def persistent_load(self, pid: tuple[Any, ...]) -> object:
-        if pid[0] == "fill" or pid[0] == "again":
-            return self._filler.load(pid)
-        if pid[0] == "lib":
-            return package_restore.resolve(pid[1:])
-        if pid[0] == "held":
-            return self._locks.find(pid)
-        return resolve(pid, self._live)
-
-    def finish(self) -> None:
-        """Everything has been loaded: fill the containers and iterators that had to wait."""
-        iterators.finish(self._filler.finish())
 
 
 # ---------------------------------------------------------------------- the large stack

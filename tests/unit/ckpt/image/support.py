@@ -14,7 +14,8 @@ from typing import Any
 
 from ckpt.image.files.open_files import FileSaver
 from ckpt.image.modules.references import References
-from ckpt.image.pickling.pickler import ImagePickler, ImageUnpickler, Stream, on_deep_stack
+from ckpt.image.pickling.pickler import ImagePickler, Stream, on_deep_stack
+from ckpt.image.pickling.unpickler import ImageUnpickler
 from ckpt.image.process import moment
 from tests.system.support import drive
 

@@ -29,7 +29,8 @@ from ckpt.image.frames import _frames
 from ckpt.image.frames.running import run_base
 from ckpt.image.frames.stack import Refused, capture
 from ckpt.image.modules.references import References
-from ckpt.image.pickling.pickler import ImagePickler, ImageUnpickler, Stream
+from ckpt.image.pickling.pickler import ImagePickler, Stream
+from ckpt.image.pickling.unpickler import ImageUnpickler
 from ckpt.image.threads.contexts import outside_of
 
 UNPICKLABLE = "unpicklable: "

@@ -8,7 +8,7 @@ from multiprocessing import shared_memory
 
 import pytest
 
-from ckpt.image.pickling.pickler import ImageUnpickler
+from ckpt.image.pickling.unpickler import ImageUnpickler
 from tests.unit.ckpt.image.support import pickled
 
 NBYTES = 3 << 20  # more than files are saved of

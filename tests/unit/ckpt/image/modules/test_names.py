@@ -15,13 +15,14 @@ import pickle
 import random
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.modules.names import look_up
-from ckpt.image.pickling.pickler import ImageUnpickler
+from ckpt.image.pickling.unpickler import ImageUnpickler, PersistentIds
 from tests.unit.ckpt.image.support import pickled
 
 
@@ -57,19 +58,26 @@ OBJECTS = [
 ]
 
 
+class NotingIds(PersistentIds):
+    def __init__(self, live: Mapping[str, object]) -> None:
+        super().__init__(live)
+        self.names: set[tuple[str, ...]] = set()
+
+    def load(self, pid: tuple[Any, ...]) -> object:
+        if pid[0] in ("module", "dict", "attr"):
+            self.names.add(pid)
+        return super().load(pid)
+
+
 class Noting(ImageUnpickler):
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.names: set[tuple[str, ...]] = set()
+        noting = NotingIds({})
+        super().__init__(*arguments, lambda live: noting)
+        self.names = noting.names
 
     def find_class(self, module: str, name: str) -> Any:
         self.names.add(("definition", module, name))
         return super().find_class(module, name)
-
-    def persistent_load(self, pid: tuple[Any, ...]) -> object:
-        if pid[0] in ("module", "dict", "attr"):
-            self.names.add(pid)
-        return super().persistent_load(pid)
 
 
 def refused(label: tuple[Any, ...], failure: Exception) -> RestoreError:

@@ -17,7 +17,8 @@ import dill._objects as objects
 
 from ckpt.image.files.open_files import FileSaver
 from ckpt.image.modules.references import References
-from ckpt.image.pickling.pickler import ImagePickler, ImageUnpickler, Stream, on_deep_stack
+from ckpt.image.pickling.pickler import ImagePickler, Stream, on_deep_stack
+from ckpt.image.pickling.unpickler import ImageUnpickler
 from ckpt.image.process import moment
 from tests.unit.ckpt.image.support import MemorySink
 
