@@ -1,5 +1,5 @@
-"""Settings and fixtures of all tests: Hypothesis without deadlines in wall-clock time, tests that need root, and the figures
-that a run prints at its end.
+"""Settings and fixtures of all tests: Hypothesis without deadlines in wall-clock time, tests that need root, failures that
+are explained in short, and the figures that a run prints at its end.
 
 Tests run in several processes (pytest-xdist). A process adds its figures to the reports of its tests (`user_properties`), so
 a run prints the same with and without workers.
@@ -14,6 +14,7 @@ lie in tests/ itself, all cases run.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import os
@@ -21,7 +22,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Set
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 OF_MARKED_UNIT_TESTS, OF_OTHER_MARKED_TESTS = 3, 4
 OF_CASES, MANY_CASES = 3, 3
+ON_CI = ("CI", "BUILD_NUMBER")  # what pytest takes for it
+LONG = 8_000  # characters of a value, as pytest shows a difference
+AN_ELEMENT, A_BYTE = 16, 4  # of these: a line of its own; as it is escaped
 FIGURE = "ckpt-figure"  # of the properties of a test: a name, a tab, a number
 FIGURES = pytest.StashKey[dict[str, int]]()
 TESTS = pytest.StashKey[dict[str, dict[str, object]]]()
@@ -88,6 +92,39 @@ def soaked() -> Callable[..., None]:
             began = time.monotonic()
 
     return add
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_assertrepr_compare(
+    op: str, left: object, right: object
+) -> Generator[None, list[list[str]], list[list[str]]]:
+    """Of long values only the first difference is told, on CI too: pytest compares all there, line by line, for hours."""
+    kept: dict[str, str] = {}
+    if _is_long(left) or _is_long(right):
+        kept = {name: os.environ.pop(name) for name in ON_CI if name in os.environ}
+    try:
+        return (yield)
+    finally:
+        os.environ.update(kept)
+
+
+def _is_long(value: object) -> bool:
+    """Would it be shown with more than LONG characters? No more of it than that is looked at."""
+    length, todo = 0, [value]
+    while todo and length <= LONG:
+        each = todo.pop()
+        if isinstance(each, str):
+            length += len(each)
+        elif isinstance(each, bytes | bytearray | memoryview):
+            length += A_BYTE * len(each)
+        elif isinstance(each, Mapping | Set | list | tuple):
+            length += AN_ELEMENT * len(each)
+            if length <= LONG:
+                todo += [*each, *each.values()] if isinstance(each, Mapping) else each
+        elif dataclasses.is_dataclass(each) and not isinstance(each, type):
+            todo += [getattr(each, field.name, None) for field in dataclasses.fields(each)]
+            length += AN_ELEMENT
+    return length > LONG
 
 
 class Told:

@@ -218,3 +218,30 @@ def test_paths_of_the_command_line_are_narrowed_to_the_serial_tests_below_them(r
     one = "tests/unit/controller/cli/test_cli_arguments.py"
     assert run_tests.with_serial_tests(["tests/unit/controller"]) == [str(ROOT / one)]
     assert run_tests.with_serial_tests([f"{one}::test_x", "tests/test_docs.py"]) == [f"{one}::test_x"]
+
+
+def test_a_failure_of_long_values_is_explained_in_seconds_on_ci(tmp_path):
+    """Two trees of files, compared line by line, took pytest minutes: the failure of the tests was one of time."""
+    tmp_path.joinpath("conftest.py").write_text("from tests.conftest import pytest_assertrepr_compare\n")
+    tmp_path.joinpath("test_long.py").write_text(
+        "import random\n"
+        "def tree(seed):\n    return {'a': ('file', random.Random(seed).randbytes(20_000))}\n"
+        "def test_trees():\n    assert tree(1) == tree(2)\n"
+        "def test_short_ones():\n    assert [*range(40)] == [*range(1, 41)]\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--import-mode=importlib",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+    ]
+    environ = {**os.environ, "CI": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, tmp_path], env=environ, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert "2 failed" in done.stdout, done.stdout + done.stderr
+    assert "Differing items:" in done.stdout and "Full diff" in done.stdout

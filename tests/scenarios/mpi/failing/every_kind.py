@@ -50,7 +50,14 @@ def window(comm, at):
 
 
 def parts(comm, at):
-    part = comm.Split(comm.rank % 2, comm.rank)
+    part = failure = None
+    try:
+        part = comm.Split(comm.rank % 2, comm.rank)
+    except MPI.Exception as error:
+        failure = error
+    # who has a part would wait in it for ever for somebody who has none: of a death elsewhere it is not told there
+    if not comm.Agree(part is not None):
+        raise failure or MPI.Exception(MPI.ERR_REVOKED)
     assert part.allgather(comm.rank) == list(range(comm.rank % 2, comm.size, 2))
     part.Free()
 
