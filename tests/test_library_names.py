@@ -67,7 +67,7 @@ EXEMPT = {
         {"numpy", "torch", "zmq"},
         "what replicas compare are arrays and tensors; the threads of ranks themselves",
     ),
-    "ckpt/redundancy/files/objects.py": (
+    "ckpt/redundancy/files/descriptors.py": (
         {"numpy"},
         "it would write to a descriptor, which these files do not have",
     ),

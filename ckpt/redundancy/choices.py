@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ckpt.layer import Channel, Context, Engine, Receive
-from ckpt.redundancy.files import objects
+from ckpt.redundancy.files import images, names
+from ckpt.redundancy.files.descriptors import TABLE
 from ckpt.redundancy.files.together import ARRIVED, Together
 from ckpt.redundancy.matcher import OrderedMatcher
 from ckpt.redundancy.order import MISSING, Key, Message, Order
@@ -117,7 +118,9 @@ class ReplicaChoices:
         for source, messages in self.beside.pop("held", {}).items():
             self._engine.on_messages(source, messages)
         if not self._has_replicas:
-            objects.go_on_without_replicas(self.beside.get("files", {}), log)
+            images.go_on_without_replicas(self.beside.get("files", {}), log)
+            if TABLE.files:
+                names.install_without_replicas()
 
     @property
     def leads(self) -> bool:

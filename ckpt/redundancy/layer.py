@@ -34,7 +34,7 @@ from ckpt.redundancy import inject, surroundings
 from ckpt.redundancy.ahead import AHEAD_MAX
 from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.digest import REPORT_NS, Stream, Streams, parts
-from ckpt.redundancy.files import names, objects
+from ckpt.redundancy.files import images, names
 from ckpt.redundancy.files.meeting import Meeting
 from ckpt.redundancy.lines import LineQuestion
 from ckpt.redundancy.membership import Numbering
@@ -145,7 +145,7 @@ class ReplicaLayer:
             self._memory.places = choices.beside["places"]
         is_copy = self.copied_beside is not None
         saved = choices.beside.get("files", {})
-        objects.log_problems(objects.go_on(saved, is_copy=is_copy, line=self._resumed), self.below.log)
+        images.log_problems(images.go_on(saved, is_copy=is_copy, line=self._resumed), self.below.log)
         self._meeting.choices = choices
         self._memory.engine = engine
         choices.on_start = self._memory.started
@@ -179,7 +179,7 @@ class ReplicaLayer:
             "places": self._memory.places,
             "streams": self.streams.states(),
             "surroundings": surroundings.state(),
-            "files": objects.state(epoch),
+            "files": images.state(epoch),
         }
 
     @property

@@ -3,6 +3,9 @@
     together      who has come to which change, and do all mean the same? Pure
     changes       what is made together, and what comes of it
     objects       file objects that the program gets
+    opening       os.open for writing
+    descriptors   functions of `os` that take what it gives
+    images        what is in images of open files; going back to one
     random_access buffers of those that are read and written
     names         functions of `os` that the program gets
     notes         what going back has to undo: what was there before

@@ -5,6 +5,7 @@ mean the same (together.py). (driver)
     os.mkdir, rmdir, remove, unlink,  a change; so are os.makedirs, shutil.copy, shutil.rmtree and pathlib, which call these
     rename, replace, link, symlink,   (names.py)
     truncate, fsync
+    os.open for writing               opens it as `open` does; what is written to the number is a change (opening.py)
     reading, stat, listing            each replica does it itself: all changes before are made, and none that comes after is
 
 The leader makes the change, and tells what came of it: the number of bytes, or the error, which all replicas raise. A leader
@@ -27,6 +28,7 @@ import os
 import sys
 import sysconfig
 import threading
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +36,7 @@ from typing import Any
 from ckpt.errors import NotReplicable
 from ckpt.redundancy.files.notes import Notes
 
-__all__ = ["STATE", "Meet", "RefusedMode", "change", "inside_library", "is_of_ckpt"]
+__all__ = ["CALLS_PROGRAM", "STATE", "Meet", "RefusedMode", "change", "inside_library", "is_of_ckpt"]
 
 Meet = Callable[[bytes, Callable[[], Any]], Any]
 Outcome = tuple[Any, ...]
@@ -118,11 +120,17 @@ def inside_library() -> bool:
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
 
 
+CALLS_PROGRAM: set[types.CodeType] = set()
+"""Functions of ckpt that call one of the program's (`opener`), which may be one of `os`."""
+
+
 def is_of_ckpt() -> bool:
     """Has ckpt itself called this, perhaps through the standard library?"""
     frame = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
+        if frame.f_code in CALLS_PROGRAM:
+            return False
         if name.startswith("ckpt."):
             return True
         file = frame.f_code.co_filename

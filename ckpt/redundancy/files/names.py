@@ -20,8 +20,10 @@ from typing import Any
 from ckpt.errors import NotReplicable
 from ckpt.layer import use_paths_in
 from ckpt.redundancy.files.changes import STATE, Meet, change, is_of_ckpt
+from ckpt.redundancy.files.descriptors import GIVEN, TABLE, is_descriptor
 from ckpt.redundancy.files.notes import Notes
 from ckpt.redundancy.files.objects import numbers, replica_open
+from ckpt.redundancy.files.opening import os_open
 
 __all__ = ["adjust_libraries", "install"]
 
@@ -44,6 +46,10 @@ def _named(name: str, genuine: Any, before: Callable[..., Any] | None, is_done: 
             os.fsdecode(each) if isinstance(each, (str, bytes, os.PathLike)) else each
             for each in arguments[:count]
         ]
+        if any(is_descriptor(each) for each in paths):
+            raise NotReplicable(
+                f"under --redundancy: os.{name} of a descriptor that was opened for writing; give its path"
+            )
         if any(isinstance(each, int) for each in paths):
             return genuine(*arguments, **named)
         rest = (*arguments[count:], *sorted(named.items()))
@@ -135,10 +141,12 @@ def _never(seen: bool, failure: OSError, paths: list[str]) -> bool:
 
 def os_fsync(fd: Any) -> None:
     """As `os.fsync`."""
-    file = numbers.get(fd if isinstance(fd, int) else fd.fileno())
+    number = fd if isinstance(fd, int) else fd.fileno()
+    file = numbers.get(number) or TABLE.files.get(number)
     if file is None:
-        return _genuine_fsync(fd)
-    return file.sync()
+        _genuine_fsync(fd)
+    else:
+        file.sync()
 
 
 _MAKES = ("mkdir", "makedirs")
@@ -172,10 +180,18 @@ def install(meet: Meet, flipped: Callable[[bytes], bytes], notes: str) -> None:
     system: Any = sys.modules["os"]
     given = {getattr(system, name): function for name, function in _CHANGES.items()}
     given |= {builtins.open: replica_open, system.fsync: os_fsync, system.fdatasync: os_fsync}
+    given |= {system.open: os_open, **GIVEN}
     for able in (system.supports_follow_symlinks, system.supports_effective_ids):
         able |= {function for genuine, function in given.items() if genuine in able}
     _replace(given)
+    _replace_defaults(sys.modules["tempfile"], given)
     adjust_libraries()
+
+
+def install_without_replicas() -> None:
+    """The program of this process goes on without replicas, and has descriptors of files that replicas have written."""
+    system: Any = sys.modules["os"]
+    _replace({**GIVEN, builtins.open: replica_open, system.fsync: os_fsync, system.fdatasync: os_fsync})
 
 
 def _replace(given: dict[Any, Any]) -> None:
@@ -187,6 +203,18 @@ def _replace(given: dict[Any, Any]) -> None:
         for name, value in list(space.items()):
             if type(value) in _FUNCTIONS and value in given:
                 space[name] = given[value]
+
+
+def _replace_defaults(module: types.ModuleType, given: dict[Any, Any]) -> None:
+    """Methods of the module's classes that have a function as a default (``unlink=os.unlink``) get the one that is given for
+    it."""
+    for cls in [each for each in vars(module).values() if isinstance(each, type)]:
+        for method in [each for each in vars(cls).values() if isinstance(each, types.FunctionType)]:
+            if method.__defaults__:
+                method.__defaults__ = tuple(
+                    given[each] if type(each) in _FUNCTIONS and each in given else each
+                    for each in method.__defaults__
+                )
 
 
 _FUNCTIONS = (types.BuiltinFunctionType, types.FunctionType)

@@ -2,7 +2,7 @@
 
 Text and buffers are those of :mod:`io`, over a raw file written in Python, as images can hold them. No descriptor is kept.
 
-Not here: directories and names of files (names.py).
+Not here: directories and names of files (names.py); what is in images (images.py).
 """
 
 from __future__ import annotations
@@ -11,34 +11,30 @@ import builtins
 import errno
 import fcntl
 import io
-import itertools
 import os
-import sys
 import weakref
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt.errors import NotReplicable
-from ckpt.layer import wait_for_files, when_files_are_back
-from ckpt.redundancy.files.changes import STATE, RefusedMode, change, is_of_ckpt
-from ckpt.redundancy.files.going_back import go_back
-from ckpt.redundancy.files.notes import Notes
+from ckpt.layer import wait_for_files
+from ckpt.redundancy.files.changes import STATE, change, is_of_ckpt
+from ckpt.redundancy.files.descriptors import (
+    TABLE,
+    DescriptorFile,
+    is_descriptor,
+    opened_by,
+    refuse_numpy,
+)
 from ckpt.redundancy.files.random_access import ReplicaBuffer
 
 __all__ = [
     "ReplicaFile",
     "flush_all",
-    "go_on",
-    "go_on_without_replicas",
-    "log_problems",
     "numbers",
     "replica_open",
-    "state",
 ]
 
 CONTENT_BYTES = 1 << 20
-NO_DESCRIPTOR = 1 << 29
-"""`fileno` gives numbers from here on: good for os.fsync, refused by the kernel."""
 
 
 class ReplicaFile(io.RawIOBase):
@@ -51,8 +47,8 @@ class ReplicaFile(io.RawIOBase):
         self._at = 0
         self._number = 0
         self._session: object = STATE.session
-        self._saved: tuple[int, bytes | None] = (0, None)
-        """Length and content when the last image was taken."""
+        self._saved: tuple[int, bytes | None] | None = (0, None)
+        """Length and content when the last image was taken; None: the file had no name any more, or another one."""
 
     def writable(self) -> bool:
         return True
@@ -80,11 +76,9 @@ class ReplicaFile(io.RawIOBase):
     def number(self, depth: int) -> int:
         """The same, for the caller at this depth of the stack."""
         self._check()
-        if sys._getframe(depth).f_globals.get("__name__", "").startswith("numpy"):
-            raise io.UnsupportedOperation("fileno: replicas write this file together")
-        if not self._number:
-            self._number = NO_DESCRIPTOR + next(_counter)
-            numbers[self._number] = self
+        refuse_numpy(depth + 1)
+        self._number = self._number or TABLE.new()
+        numbers[self._number] = self  # also of an object that has come from an image
         return self._number
 
     def tell(self) -> int:
@@ -142,9 +136,12 @@ class ReplicaFile(io.RawIOBase):
 
     def save(self) -> None:
         """An image is about to be taken."""
-        length = os.stat(self._path).st_size if os.path.exists(self._path) else 0
-        content = None
-        if length <= CONTENT_BYTES and os.path.exists(self._path):
+        status = os.stat(self._path) if os.path.exists(self._path) else None
+        if status is None or self._identity not in (None, (status.st_dev, status.st_ino)):
+            self._saved = None
+            return
+        length, content = status.st_size, None
+        if length <= CONTENT_BYTES:
             with _genuine_open(self._path, "rb") as file:
                 content = file.read(length)
         self._saved = length, content
@@ -158,6 +155,8 @@ class ReplicaFile(io.RawIOBase):
         large file that is gone."""
         wait_for_files()  # it is loaded, and others are not yet
         self.go_on()
+        if self._saved is None:
+            return  # whatever is done with it fails, as it did
         path, (length, content) = self._path, self._saved
         status = os.stat(path) if os.path.exists(path) else None
         if (
@@ -183,7 +182,6 @@ class ReplicaFile(io.RawIOBase):
         change(f"fsync {path}", lambda seen, again: _synced(path, identity))
 
 
-_counter = itertools.count()
 numbers: weakref.WeakValueDictionary[int, ReplicaFile] = weakref.WeakValueDictionary()
 
 
@@ -257,8 +255,17 @@ def replica_open(
     closefd: bool = True,
     opener: Any = None,
 ) -> Any:
-    """As `open`. Raises RefusedMode for a file that a function of the program is to open."""
+    """As `open`. Raises RefusedMode for what replicas cannot share."""
     is_written = isinstance(mode, str) and not {"w", "a", "x", "+"}.isdisjoint(mode)
+    if is_descriptor(file):
+        return _over(file, file, mode, buffering, encoding, errors, newline, closefd)
+    if opener is not None and STATE.meet is not None and not isinstance(file, int) and not is_of_ckpt():
+        number = opened_by(opener, file, mode)
+        if is_descriptor(number):
+            return _over(number, file, mode, buffering, encoding, errors, newline, closefd)
+        return _genuine_open(
+            file, mode, buffering, encoding, errors, newline, closefd, lambda path, flags: number
+        )
     if STATE.meet is None or not is_written or isinstance(file, int) or is_of_ckpt():
         return _genuine_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
     path = os.path.abspath(os.fsdecode(file))
@@ -267,14 +274,41 @@ def replica_open(
     is_odd = len(kinds) != 1 or len(set(mode)) < len(mode) or not set(mode) <= set("rwax+bt")
     if path.startswith("/dev/") or is_odd or {"b", "t"} <= set(mode) or (buffering == 0 and is_text):
         return _genuine_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
-    if opener is not None:
-        raise RefusedMode(
-            f"under --redundancy the program opens a file with an opener ({path!r}, mode {mode!r}), which replicas cannot "
-            "share: open it by its path"
-        )
     raw = ReplicaFile(file, path, _raw_mode(kinds[0], "+" in mode), _begin(path, kinds[0], file))
+    return _layers(raw, mode, buffering, encoding, errors, newline)
+
+
+def _over(
+    number: int,
+    name: Any,
+    mode: str,
+    buffering: int,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+    closefd: bool,
+) -> Any:
+    """A file object over a descriptor that replicas share. Raises RefusedMode for one whose file has no name any more."""
+    kinds = [letter for letter in mode if letter in "rwax"]
+    if len(kinds) != 1 or not set(mode) <= set("rwax+bt") or ("b" not in mode and buffering == 0):
+        raise ValueError(f"invalid mode: {mode!r}")
+    TABLE.named(number)
+    return _layers(
+        DescriptorFile(number, name, _raw_mode(kinds[0], "+" in mode), closefd),
+        *(mode, buffering, encoding, errors, newline),
+    )
+
+
+def _layers(
+    raw: ReplicaFile | DescriptorFile,
+    mode: str,
+    buffering: int,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+) -> Any:
     made: Any = _buffered(raw, buffering)
-    if is_text:
+    if "b" not in mode:
         made = io.TextIOWrapper(made, encoding, errors, newline, buffering == 1)
         made.mode = mode
     STATE.opened = [each for each in STATE.opened if (other := each()) is not None and not other.closed]
@@ -287,13 +321,15 @@ def _raw_mode(kind: str, is_both: bool) -> str:
     return f"{'r' if is_both and kind == 'w' else kind}b{'+' * is_both}"
 
 
-def _buffered(raw: ReplicaFile, buffering: int) -> Any:
+def _buffered(raw: ReplicaFile | DescriptorFile, buffering: int) -> Any:
     if raw.mode.startswith("a"):
         raw.seek(0, 2)
     if buffering == 0:
         return raw
     nbytes = buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE
-    return ReplicaBuffer(raw, nbytes) if raw.readable() else io.BufferedWriter(raw, nbytes)
+    if raw.readable() and raw.writable():
+        return ReplicaBuffer(raw, nbytes)
+    return io.BufferedReader(raw, nbytes) if raw.readable() else io.BufferedWriter(raw, nbytes)
 
 
 def _begin(path: str, kind: str, given: Any) -> tuple[int, int]:
@@ -326,68 +362,3 @@ def flush_all() -> None:
         file = each()
         if file is not None and not file.closed:
             file.flush()
-
-
-# ---- images ----------------------------------------------------------------------------------------------
-
-
-def state(epoch: int) -> dict[str, Any]:
-    """For the image of this epoch, while the program stands still: the open files, and what going back needs."""
-    files = [file for each in STATE.opened if (file := each()) is not None and not file.closed]
-    for file in files:
-        _raw(file).save()
-    notes = STATE.notes
-    return {
-        "files": files,
-        "may_exist": set(notes.may_exist),
-        "notes": notes.path,
-        "image": notes.image(str(epoch)),
-    }
-
-
-def _raw(file: Any) -> ReplicaFile:
-    raw = getattr(file, "buffer", file)
-    found: ReplicaFile = raw.file if isinstance(raw, ReplicaBuffer) else getattr(raw, "raw", raw)
-    return found
-
-
-def go_on(found: Mapping[str, Any], *, is_copy: bool, line: int | None = None) -> list[tuple[str, str]]:
-    """This process goes on from an image with this `state`; {}: from the program's start, or from the image of the
-    checkpoint `line`, which was taken without replicas. A copy of a replica leaves files as they are. Returns what is not
-    put back: paths and reasons. Raises NotReplicable for a large file that is gone."""
-    files, notes = found.get("files", []), STATE.notes
-    STATE.opened = [weakref.ref(file) for file in files]
-    if is_copy:
-        notes.may_exist = set(found.get("may_exist", ()))
-        for file in files:
-            _raw(file).go_on()
-        return []
-    image = found.get("image")
-    if not found and line is not None:
-        image = notes.image_without_replicas(line)
-    if found or line is not None:
-        wait_for_files()
-    problems = go_back(notes, image)
-    notes.may_exist |= set(found.get("may_exist", ()))
-    for file in files:
-        _raw(file).put_back()
-    return problems
-
-
-def log_problems(problems: list[tuple[str, str]], log: Callable[..., None]) -> None:
-    """``log``: `Below.log` of :mod:`ckpt.layer`, or as that."""
-    for path, reason in problems:
-        log("files-not-put-back", path=path, reason=reason)
-
-
-def go_on_without_replicas(found: Mapping[str, Any], log: Callable[..., None]) -> None:
-    """This process goes on from an image with this `state`, and has no replicas: what was changed since is undone, when no
-    process can fail to load any more. What is not put back gets an entry in the event ``log``."""
-    if not found.get("notes"):
-        return
-
-    def go_on() -> None:
-        log_problems(go_back(Notes(found["notes"]), found["image"]), log)
-
-    if not when_files_are_back(go_on):
-        go_on()

@@ -53,6 +53,10 @@ class ReplicaBuffer(io.BufferedIOBase):
     def name(self) -> Any:
         return self._file.name
 
+    @name.setter
+    def name(self, given: Any) -> None:  # by `tempfile`, which takes this for the raw file
+        self._file.name = given
+
     @property
     def mode(self) -> str:
         return self._file.mode

@@ -1,13 +1,14 @@
 """What replicas cannot do alike is refused before it is done, in all threads: an audit hook (PEP 578) raises NotReplicable.
 (driver)
 
-    files           opened for reading and writing at once, or with os.open for writing; by descriptors of directories
+    files           opened for writing by functions that are not replaced (such as those of `posix`); by descriptors of
+                    directories
     processes       subprocess, os.fork, os.system; signals to other processes
     connections     of sockets
     databases       of SQLite in files, unless they are only read; files of h5py, too
     memory          that has a name (multiprocessing.shared_memory): all replicas would have it under the same one
 
-Not here: files that are opened with `open` (:mod:`ckpt.redundancy.files`).
+Not here: files that are opened with `open` and `os.open` (:mod:`ckpt.redundancy.files`).
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _not_replicable(what: str, event: str, name: Any) -> NotReplicable:
         name = os.fsdecode(name)
     return NotReplicable(
         f"under --redundancy the program {what} ({event}: {name!r:.200}): each replica would do it. "
-        "Files are written once through open() with mode w, a or x; results can be given to ckpt.redundancy.result"
+        "Files are written once through open() or os.open(); results can be given to ckpt.redundancy.result"
     )
 
 

@@ -447,8 +447,8 @@ def test_uuids_made_of_clocks_are_the_same_in_all_replicas(start: Start, tmp_pat
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("open('result', 'w', opener=os.open)", "with an opener"),
-        ("os.open('result', os.O_WRONLY | os.O_CREAT)", "opens a file for writing"),
+        ("open('result', 'w', opener=posix.open)", "opens a file for writing"),
+        ("os.open('result', os.O_WRONLY | os.O_CREAT | os.O_SYNC)", "opens a file for writing"),
         ("os.mkdir('d', dir_fd=os.open('.', os.O_RDONLY))", "a descriptor of a directory"),
         ("os.system('true')", "starts a process"),
         ("os.fork()", "starts a process"),
@@ -457,7 +457,7 @@ def test_uuids_made_of_clocks_are_the_same_in_all_replicas(start: Start, tmp_pat
         ("shared_memory.SharedMemory(create=True, size=9)", "shares memory"),
         ("h5py.File('result', 'w')", "opens a file for writing"),
         ("in_thread(lambda: os.system('touch result'))", "starts a process"),
-        ("in_thread(lambda: os.open('result', os.O_WRONLY | os.O_CREAT))", "opens a file for writing"),
+        ("in_thread(lambda: os.open('result', os.O_WRONLY | os.O_CREAT))", "only the main thread"),
     ],
 )
 def test_what_all_replicas_cannot_do_alike_is_refused_before_it_is_done(
@@ -466,7 +466,7 @@ def test_what_all_replicas_cannot_do_alike_is_refused_before_it_is_done(
     app = write_app(
         tmp_path,
         f"""
-        import os, sqlite3
+        import os, posix, sqlite3
         from concurrent.futures import ThreadPoolExecutor
         from multiprocessing import shared_memory
         import ckpt.errors

@@ -433,3 +433,172 @@ def test_a_file_that_is_read_and_written_through_one_object_is_as_it_was(
     again = restart(job, tmp_path, replicas)
     assert again.stdout.splitlines()[-1] == "['2', 'old line'] b'fi--secondsecondsecond'", again.report()
     assert (tmp_path / "state").read_text() == "2\nold line\n"
+
+
+DESCRIPTORS = """
+    import json, os, shutil, sys, tempfile, time
+    from pathlib import Path
+    import ckpt
+
+    comm = ckpt.enable()
+    out = Path(os.environ["OUT"])
+    mine = out / f"rank-{comm.rank}"
+    os.makedirs(mine, exist_ok=True)
+    log = os.open(out / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    table = os.open(mine / "table", os.O_RDWR | os.O_CREAT, 0o644)
+    second = os.dup(table)
+    scratch = tempfile.TemporaryFile("w+")
+    total = 0
+    for step in range(int(os.environ["STEPS"])):
+        total = (comm.allreduce(step * (comm.rank + 1)) + 3 * total) % 1000003
+        time.sleep(float(os.environ["PAUSE"]))
+        if step % 10:
+            continue
+        os.write(log, b"rank %d, step %d: %d\\n" % (comm.rank, step, total))
+        with tempfile.NamedTemporaryFile("w", dir=mine, delete=False) as file:
+            json.dump({"total": total}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, mine / "state.json")
+        with tempfile.NamedTemporaryFile(dir=mine) as file:
+            file.write(b"gone")
+            file.flush()
+            assert Path(file.name).read_bytes() == b"gone"
+        number, name = tempfile.mkstemp(dir=mine)
+        with os.fdopen(number, "w+") as file:
+            file.write(f"{step}")
+            file.seek(0)
+            assert file.read() == f"{step}"
+        os.replace(name, mine / "step")
+        (mine / "touched").touch()
+        with open(mine / "touched", "a") as file:
+            print(total, file=file)
+        lock = os.open(mine / "lock", os.O_CREAT | os.O_EXCL)
+        try:
+            os.open(mine / "lock", os.O_CREAT | os.O_EXCL)
+            sys.exit("locked twice")
+        except FileExistsError:
+            os.close(lock)
+        os.unlink(mine / "lock")
+        at = 8 * (step // 10 % 7)
+        os.pwrite(table, b"%8d" % total, at)
+        os.lseek(second, 0, os.SEEK_END)
+        os.write(table, b"<%d>" % step)
+        assert os.pread(table, 8, at) == b"%8d" % total
+        if os.fstat(table).st_size > 100:
+            os.ftruncate(second, 60)
+        with open(mine / "opened", "a", opener=lambda path, flags: os.open(path, flags, 0o640)) as file:
+            print(total, file=file)
+        with open(mine / "whole", "w", opener=os.open) as file:
+            print(total, file=file)
+        shutil.copyfile(mine / "opened", mine / "copied")
+        print(total, file=scratch)
+    scratch.seek(0)
+    (mine / "scratch.txt").write_text(scratch.read())
+    os.close(second)
+    os.write(table, b"end")
+    os.close(table)
+    print("end", total)
+"""
+
+
+@pytest.fixture
+def run_descriptors(start: Start, tmp_path: Path) -> Callable[..., Job]:
+    """A job that writes by descriptors; its `Job` for ``redundancy=1`` is one without replicas."""
+    app = write_app(tmp_path, DESCRIPTORS)
+
+    def run(steps: int, pause: float = 0.0, **options: object) -> Job:
+        name = "redundant" if options else "plain"
+        env = {"OUT": str(tmp_path / name), "STEPS": str(steps), "PAUSE": str(pause)}
+        if options:
+            return start(app, ranks=2, env=env, **options)
+        job = Job(tmp_path / "plain-job", "-n", 2, app, env=env)
+        try:
+            assert job.finish() == 0, job.report()
+        finally:
+            job.close()
+        return job
+
+    return run
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {str(each.relative_to(directory)): each.stat().st_mode for each in directory.rglob("*")}
+
+
+def test_what_is_written_by_descriptors_is_the_same_where_a_replica_is_killed(
+    run_descriptors: Callable[..., Job], tmp_path: Path
+) -> None:
+    """`os.open` for writing, and all that calls it, was refused."""
+    expected = run_descriptors(30)
+    job = run_descriptors(30, 0.01, redundancy=3)
+    job.wait_for(lambda: (tmp_path / "redundant/rank-1/copied").exists(), "the first step")
+    os.kill(_pids(job)[0], signal.SIGKILL)
+    assert job.finish() == 0, job.report()
+    assert files(tmp_path / "redundant") == files(tmp_path / "plain")
+    assert modes(tmp_path / "redundant") == modes(tmp_path / "plain")
+    assert job.stdout == expected.stdout and not job.events("replica-differs"), job.report()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_written_by_descriptors_is_the_same_whoever_is_killed(
+    run_descriptors: Callable[..., Job], tmp_path: Path, seed: int
+) -> None:
+    """Replicas are killed, or all processes at once, and the job is restarted from its last checkpoint."""
+    run_descriptors(150)
+    chance = random.Random(seed)
+    job = run_descriptors(150, 0.03, redundancy=3, every=0.7)
+    for _ in range(2):
+        time.sleep(0.5 + chance.random())
+        if pids := _pids(job):
+            os.kill(chance.choice(pids), signal.SIGKILL)
+    if seed % 2:
+        time.sleep(1 + chance.random())
+        for pid in _pids(job):
+            os.kill(pid, signal.SIGKILL)
+    assert job.finish(600) == 0, job.report()
+    assert files(tmp_path / "redundant") == files(tmp_path / "plain"), job.report()
+    assert not job.events("replica-differs"), job.report()
+
+
+@pytest.mark.parametrize("replicas", [2, 1])
+def test_a_descriptor_comes_back_with_its_position(start: Start, tmp_path: Path, replicas: int) -> None:
+    """Also where the program goes on without replicas, and with the number of a descriptor that `dup` has given."""
+    app = write_app(
+        tmp_path,
+        """
+        import os, tempfile, time
+        import ckpt
+        comm = ckpt.enable()
+        log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        table = os.open("table", os.O_RDWR | os.O_CREAT)
+        again = os.dup(table)
+        named = tempfile.NamedTemporaryFile("w+", dir=".")
+        closed = os.open("closed", os.O_WRONLY | os.O_CREAT)
+        os.close(closed)
+        for line in ("first", "second"):
+            os.write(log, line.encode() + b"\\n")
+            os.write(table, line.encode())
+            named.write(line + ",")
+            print(line, flush=True)
+            while not os.path.exists("after-" + line):
+                time.sleep(0.01)
+        os.lseek(again, 2, os.SEEK_SET)
+        os.write(table, b"--")
+        named.seek(0)
+        print(named.read(), os.path.basename(named.name) in os.listdir("."), flush=True)
+        named.close()
+        try:
+            os.write(closed, b"x")
+        except OSError as failure:
+            print(failure.errno, flush=True)
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    stop_behind_a_checkpoint(job, tmp_path)
+    again = restart(job, tmp_path, replicas)
+    assert (tmp_path / "log").read_text() == "first\nsecond\n"
+    assert (tmp_path / "table").read_text() == "fi--tsecond"
+    assert again.stdout.splitlines()[-2:] == ["first,second, True", "9"], again.report()
+    assert not [each for each in os.listdir(tmp_path) if each.startswith("tmp")]

@@ -94,8 +94,6 @@ def test_a_file_that_was_replaced_while_it_was_open_is_not_written(leaders: None
 
 
 def test_what_replicas_cannot_share_is_refused_by_name(leaders: None) -> None:
-    with pytest.raises(NotReplicable, match="with an opener"):
-        objects.replica_open("a", "w", opener=os.open)
     with pytest.raises(NotReplicable, match="a descriptor of a directory"):
         names.os_mkdir("d", dir_fd=3)
     assert not os.path.exists("a")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.redundancy.files import objects
+from ckpt.redundancy.files import images, objects
 from ckpt.redundancy.files.changes import STATE
 from ckpt.redundancy.files.notes import Notes
 from tests.unit.ckpt.image.support import copy_by_child
@@ -103,7 +103,7 @@ def test_a_copy_makes_the_same_changes(changes: list[bytes], mode: str, newline:
         file = objects.replica_open("file", mode, size, newline=None if "b" in mode else newline)
         done(file, steps[:image])
         copy = copy_by_child(file)()
-        objects.go_on({"files": [copy]}, is_copy=True)
+        images.go_on({"files": [copy]}, is_copy=True)
         then = Path("file").read_bytes()
         changes.clear()
         found = done(file, steps[image:])
