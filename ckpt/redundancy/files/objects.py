@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 CONTENT_BYTES = 1 << 20
+_FILES_IN_DEV = "/dev/shm/"
 
 
 class ReplicaFile(io.RawIOBase):
@@ -272,7 +273,8 @@ def replica_open(
     is_text = "b" not in mode
     kinds = [letter for letter in mode if letter in "rwax"]
     is_odd = len(kinds) != 1 or len(set(mode)) < len(mode) or not set(mode) <= set("rwax+bt")
-    if path.startswith("/dev/") or is_odd or {"b", "t"} <= set(mode) or (buffering == 0 and is_text):
+    is_device = path.startswith("/dev/") and not path.startswith(_FILES_IN_DEV)
+    if is_device or is_odd or {"b", "t"} <= set(mode) or (buffering == 0 and is_text):
         return _genuine_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
     raw = ReplicaFile(file, path, _raw_mode(kinds[0], "+" in mode), _begin(path, kinds[0], file))
     return _layers(raw, mode, buffering, encoding, errors, newline)

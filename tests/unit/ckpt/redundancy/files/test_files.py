@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +93,17 @@ def test_a_file_that_was_replaced_while_it_was_open_is_not_written(leaders: None
             file.write("x\n")
         assert Path("a").read_text() == "another"
         file.buffer.raw._identity = None  # what is in the buffer is written when it is closed
+
+
+def test_files_in_memory_are_shared_and_devices_are_not(leaders: None) -> None:
+    """Each replica wrote to a file in /dev/shm, as to a device: an appended line was there once for each."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        with objects.replica_open(f"{place}/log", "a") as log:
+            assert isinstance(log.buffer.raw, objects.ReplicaFile)
+            log.write("line\n")
+        assert Path(place, "log").read_text() == "line\n"
+    with objects.replica_open("/dev/null", "w") as nothing:
+        assert isinstance(nothing.buffer.raw, io.FileIO)
 
 
 def test_what_replicas_cannot_share_is_refused_by_name(leaders: None) -> None:
