@@ -1,7 +1,8 @@
 """Copies of the contents of files, and digests by which contents are known again.
 
 Copies share their blocks with the file where the file system can do that (FICLONE); then nothing is read, and the copy is
-known again by its inode, length and time. All others have a digest, which is computed of what is written.
+known again by its inode, length and time. All others have a digest, which is computed of what is written; so has a copy of a
+block or less, since to write one is less work than to share it, or to ask.
 
 Not here: which files are copied (:mod:`ckpt.undo.recorder`).
 """
@@ -12,14 +13,14 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from blake3 import blake3
 
 from ckpt.transport.records import NamedTuple
 from ckpt.undo import _status
 from ckpt.undo.allowance import Allowance
-from ckpt.undo.records import Binding, FileId, Status
+from ckpt.undo.records import Binding, status_of
 
 __all__ = ["Copied", "content_digest", "copy_extents", "copy_file", "tail_digest", "tail_digest_of"]
 
@@ -81,13 +82,9 @@ def copy_file(
 def _copy(reading: int, target: str, allowance: Allowance | None, start: int) -> Copied | None:
     writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.ioctl(writing, _FICLONE, reading)
-        found = _status.look_at(writing, "")
-        return Copied("", None if found is None else Status(FileId(*found[:3]), *found[3:]))
-    except OSError as failure:
-        if failure.errno not in _NO_CLONES:
-            raise
         status = os.fstat(reading)
+        if status.st_size > _SMALL_BYTES and (clone := _clone(reading, writing)) is not None:
+            return Copied("", clone)
         start = max(0, min(start, status.st_size) // _BLOCK_BYTES * _BLOCK_BYTES)  # as digests are computed
         needed = min(status.st_size - start, status.st_blocks * 512)
         if allowance is not None and not allowance.take(needed):
@@ -101,17 +98,30 @@ def _copy(reading: int, target: str, allowance: Allowance | None, start: int) ->
         os.close(writing)
 
 
+def _clone(reading: int, writing: int) -> Binding:
+    """Make the empty file share all blocks of the other one. Returns what it is then; None: it cannot. Raises OSError."""
+    try:
+        fcntl.ioctl(writing, _FICLONE, reading)
+    except OSError as failure:
+        if failure.errno not in _NO_CLONES:
+            raise
+        return None
+    found = _status.look_at(writing, "")
+    return None if found is None else status_of(found)
+
+
 def _copy_blocks(reading: int, writing: int, nbytes: int, first: int) -> tuple[int, str]:
     """Copy what is behind the offset ``first``. Returns how many bytes were written, and the digest of the copy."""
-    digest, copied = _digest_begun(nbytes), 0
+    digest, copied, end = _digest_begun(nbytes), 0, 0
     for offset, block in _blocks(reading, nbytes, first):
         digest.update(offset.to_bytes(8, "little"))
         digest.update(block)
-        copied += len(block)
+        copied, end = copied + len(block), offset + len(block)
         while block:
             count = os.pwrite(writing, block, offset)
             block, offset = block[count:], offset + count
-    _end_at(writing, nbytes)
+    if end != nbytes:
+        _end_at(writing, nbytes)
     return copied, digest.hexdigest()
 
 
@@ -131,10 +141,17 @@ def _digest_begun(nbytes: int) -> blake3:
     return blake3(nbytes.to_bytes(8, "little"))
 
 
-def _blocks(fd: int, nbytes: int, first: int = 0) -> Iterator[tuple[int, bytes]]:
+def _blocks(fd: int, nbytes: int, first: int = 0) -> Iterable[tuple[int, bytes]]:
     """Offset and contents of each block that is not all zeros, within the first ``nbytes`` of a file; from the offset
     ``first`` on, at which a block begins."""
-    for start, end in ((0, nbytes),) if nbytes <= _BLOCK_BYTES else _data(fd, nbytes, first):
+    if nbytes > _BLOCK_BYTES:
+        return _many_blocks(fd, nbytes, first)
+    block = _read(fd, nbytes, 0)
+    return [(0, block)] if block != _ZEROS[:nbytes] else []
+
+
+def _many_blocks(fd: int, nbytes: int, first: int) -> Iterator[tuple[int, bytes]]:
+    for start, end in _data(fd, nbytes, first):
         for offset in range(start, end, _BLOCK_BYTES):
             size = min(_BLOCK_BYTES, nbytes - offset)
             block = _read(fd, size, offset)
@@ -145,6 +162,8 @@ def _blocks(fd: int, nbytes: int, first: int = 0) -> Iterator[tuple[int, bytes]]
 def _read(fd: int, nbytes: int, offset: int) -> bytes:
     """What is missing, because the file has just been cut, are zeros: so much the copy has, too."""
     block = os.pread(fd, nbytes, offset)
+    if len(block) == nbytes:
+        return block
     while len(block) < nbytes and (more := os.pread(fd, nbytes - len(block), offset + len(block))):
         block += more
     return block.ljust(nbytes, b"\0")

@@ -38,12 +38,12 @@ from ckpt.undo.records import (
     Began,
     Binding,
     Content,
-    FileId,
     Kept,
     Name,
     Record,
     Status,
     Uncovered,
+    status_of,
     to_json,
 )
 
@@ -64,7 +64,7 @@ def look(path: str) -> Binding:
     if found is None:
         return None
     target = os.readlink(path) if stat.S_ISLNK(found[3]) else ""
-    return Status(FileId(*found[:3]), *found[3:], target)
+    return status_of(found, target)
 
 
 def directory_of(job: str, epoch: int, incarnation: int, rank: int) -> str:
@@ -335,7 +335,7 @@ class Keeper:
                 copied = copy_file(keep.path, self._path(record.copy), fd, self._allowance, record.start)
                 if copied is None:
                     return Uncovered(keep.path, "the limit for copies of files is reached", record.time_ns)
-                record = record._replace(**copied._asdict(), copied_ns=time.time_ns())
+                record = record._replace(digest=copied.digest, clone=copied.clone, copied_ns=time.time_ns())
             elif keep.open is None or not keep.open.is_locked:
                 record = record._replace(tail=tail_digest(keep.path, record.status.nbytes))
         return record
@@ -362,7 +362,7 @@ class Keeper:
             raise _Rebound(status)
 
     def _path(self, number: int) -> str:
-        return os.path.join(self.directory, str(number))
+        return f"{self.directory}{os.sep}{number}"
 
     def _line(self, before: str, record: Record | Began) -> tuple[str, bytes]:
         """MAC and line. ``before``: the MAC of the line before."""

@@ -134,7 +134,7 @@ class Spawned:
     def discard(self) -> None:
         """End the agent, unless it has been taken. Further calls do nothing."""
         if self._connection is not None:
-            self.process.kill()  # before the connection is closed: an agent that sees it closed ends by itself, with status 0
+            self.process.kill()  # before the connection is closed: an agent that sees that ends by itself, with status 0
             self._connection.close()
             self._connection = None
             self.process.wait()

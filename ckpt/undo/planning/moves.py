@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt.transport.records import NamedTuple
-from ckpt.undo.records import FileId, Moved, Name, Outcome, Record, and_above, renamed
+from ckpt.undo.records import FileId, Moved, Name, Outcome, Record, and_above, dirname, renamed
 
 __all__ = ["Left", "Log", "PathsSince", "Removals", "Renamings", "Settled", "settled"]
 
@@ -45,7 +45,7 @@ class Log(NamedTuple):
 
 
 def _above(path: str) -> tuple[str, ...]:
-    return and_above(posixpath.dirname(path))
+    return and_above(dirname(path))
 
 
 class Left:
@@ -157,7 +157,7 @@ class Removals:
         in a new directory of the same name, which this rank has taken for the old one. Or the removal has failed, and
         another rank has made it before its own checkpoint.
         """
-        if record.binding is None:
+        if record.binding is None or not self._since:
             return False
         born_ns = record.binding.file.born_ns
         return any(
@@ -186,7 +186,9 @@ class Renamings:
 
     def doubted(self, log: Log, path: str) -> list[str]:
         """The names that a path in this log may stand for, if another rank has renamed a directory above it."""
-        if not any(by != log.directory for each in and_above(path) for by in self._by.get(each, ())):
+        if not self._by or not any(
+            by != log.directory for each in and_above(path) for by in self._by.get(each, ())
+        ):
             return []
         return self._names_then(path)
 

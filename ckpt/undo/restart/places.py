@@ -20,7 +20,7 @@ from ckpt.transport.records import dataclass, field
 from ckpt.undo import _status
 from ckpt.undo.copying import copy_extents, copy_file, tail_digest_of
 from ckpt.undo.recorder import Kind, Operation
-from ckpt.undo.records import Binding, FileId, Status, renamed
+from ckpt.undo.records import Binding, Status, renamed, status_of
 
 __all__ = ["OpenedFile", "Places", "Recording", "look_at"]
 
@@ -194,8 +194,11 @@ class OpenedFile:
         self._is_kept = True
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with self.open(os.O_WRONLY) as writing:
+            writing = self._open(os.O_WRONLY)
+            try:
                 copy_extents(reading, writing, nbytes, start)
+            finally:
+                os.close(writing)
         finally:
             os.close(reading)
 
@@ -246,18 +249,21 @@ class OpenedFile:
 
     @contextlib.contextmanager
     def open(self, access: int) -> Iterator[int]:
-        """A descriptor for reading or writing. Raises OSError."""
-        flags = access | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            fd = os.open(self._path, flags)
-        except PermissionError:  # the mode is put back with the other attributes
-            self._tell("attributes", 0)
-            os.chmod(self._path, 0o600)
-            fd = os.open(self._path, flags)
+        """A descriptor for reading or writing, within the block. Raises OSError."""
+        fd = self._open(access)
         try:
             yield fd
         finally:
             os.close(fd)
+
+    def _open(self, access: int) -> int:
+        flags = access | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            return os.open(self._path, flags)
+        except PermissionError:  # the mode is put back with the other attributes
+            self._tell("attributes", 0)
+            os.chmod(self._path, 0o600)
+            return os.open(self._path, flags)
 
 
 def look_at(fd: int, name: str = "") -> Binding:
@@ -266,7 +272,7 @@ def look_at(fd: int, name: str = "") -> Binding:
     if found is None:
         return None
     target = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(found[3]) else ""
-    return Status(FileId(*found[:3]), *found[3:], target)
+    return status_of(found, target)
 
 
 def _opened(fd: int, name: str, tell: Callable[[Kind, int], None]) -> OpenedFile:

@@ -35,7 +35,7 @@ from ckpt.transport.records import NamedTuple, dataclass, field
 from ckpt.undo import _status
 from ckpt.undo.chain import undo_path
 from ckpt.undo.errors import LogDamaged, NotUndone
-from ckpt.undo.records import FileId
+from ckpt.undo.records import FileId, dirname
 from ckpt.undo.selection.patterns import Chosen
 
 __all__ = [
@@ -195,7 +195,7 @@ def sync_file_systems(paths: Iterable[str]) -> None:
     """What was changed at these paths survives a failure of the host from now on. Other file systems are not waited for: one
     whose server is gone would never answer. Raises OSError."""
     synced: set[int] = set()
-    for directory in sorted({os.path.dirname(path) for path in paths}):
+    for directory in sorted({dirname(path) for path in paths}):
         try:
             fd = _open_nearest(directory)
         except OSError:  # it may not be read

@@ -408,7 +408,7 @@ def test_a_full_disk_is_told_and_the_program_goes_on(
     work: Watched, monkeypatch: pytest.MonkeyPatch, which: int
 ) -> None:
     """Full when the directory of the log is made, when the log is written, when a copy is."""
-    Path("old").write_text("old")
+    Path("old").write_text("old" * 2000)  # more than a block: its copy may share blocks with it
     full = OSError(errno.ENOSPC, "No space left on device")
 
     def refuses(*_: object, **__: object) -> Any:
