@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from ckpt.transport.records import dataclass
 from ckpt.undo.errors import NotUndone
 from ckpt.undo.planning.plan import FilePlan, Plan
-from ckpt.undo.records import Binding, FileId, Status, and_above
+from ckpt.undo.records import Binding, FileId, Status, and_above, dirname
 from ckpt.undo.restart.places import OpenedFile, Places, Recording
 
 __all__ = ["Problem", "put_back"]
@@ -181,7 +181,7 @@ class _PuttingBack:
     # ------------------------------------------------------------------ names
 
     def _put_name(self, path: str, binding: Binding) -> None:
-        parent = os.path.dirname(path)
+        parent = dirname(path)
         # A symbolic link again, below which there was no such name
         if self._places.leads_through_link(parent):
             if binding is not None:
@@ -222,8 +222,8 @@ class _PuttingBack:
     def _is_gone(self, path: str, directory: str) -> bool:
         """Does the directory of the path not exist, because of a change that could not be recorded, or because the path is
         that of another rank's directory, and was another one at the checkpoint?"""
-        if path not in self._plan.doubtful and self._unknown.isdisjoint(
-            ("", directory, *_above([directory]))
+        if path not in self._plan.doubtful and (
+            not self._unknown or self._unknown.isdisjoint(("", directory, *_above([directory])))
         ):
             return False
         found = self._places.look(directory)
