@@ -305,7 +305,23 @@ def _launcher(
 
     if hosts.are_several(arguments, job):
         return hosts.launcher(arguments, job, DEFAULTS, spawned, cwd)
+    ranks = (arguments.ranks or 1) if job is None else job.size
+    _check_processes(ranks, (arguments.redundancy or 1) if job is None else redundancy.of(job, arguments))
     return LocalLauncher(cwd=cwd, spawned=spawned)
+
+
+def _check_processes(ranks: int, replicas: int) -> None:
+    """Raise UsageError for more ranks than this host can certainly run. To try would take the host from all others first."""
+    from ckpt.controller.launch.procinfo import RANK_BYTES, most_processes
+
+    needed = ranks * replicas
+    most, what = most_processes()
+    if needed > most:
+        redundant = f" with --redundancy {replicas}" if replicas > 1 else ""
+        raise UsageError(
+            f"{ranks} ranks{redundant} are {needed} processes, and this host has room for {most} at most ({what}; each has "
+            f"more than {RANK_BYTES >> 20} MiB for itself): fewer ranks (-n), or more hosts (--hosts)"
+        )
 
 
 def _usable_lines(

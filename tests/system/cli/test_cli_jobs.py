@@ -100,6 +100,15 @@ def test_an_existing_job_is_not_overwritten(count: Callable[..., Job]) -> None:
     assert "restart" in again.stderr
 
 
+def test_more_ranks_than_the_host_has_room_for_are_refused_before_any_is_started(tmp_path: Path) -> None:
+    """They took the host from everybody else, for minutes, before they failed."""
+    job = tmp_path / "job"
+    refused = run_ckpt("run", "-n", 100_000_000, "--job", job, write_app(tmp_path, "print(1)"))
+    assert refused.returncode == 2 and not job.exists()
+    assert "100000000 ranks are 100000000 processes, and this host has room for" in refused.stderr
+    assert "fewer ranks (-n), or more hosts (--hosts)" in refused.stderr
+
+
 def test_an_agent_that_cannot_start_is_an_error_and_says_why(tmp_path: Path) -> None:
     app = write_app(tmp_path, COUNT)
     done = run_ckpt("run", "--job", tmp_path / "job", "--entry", "no_such_module:f", "--", app, 1)
