@@ -207,14 +207,15 @@ class Recorder:
         self._thread = self._thread if self._unconfirmed is not None else thread
         path, binding = operation.path, seen[operation.path]
         named = (path, operation.target) if operation.target else (path,)
-        for each in named:
-            above = seen[dirname(each)]
+        directories = [dirname(each) for each in named]
+        for directory in directories:
+            above = seen[directory]
             if above is None or not above.is_directory:
                 return kept  # it fails; and the path may be the old name of something that has moved
-        for each in named:
+        for each, directory in zip(named, directories, strict=True):
             if self._made:
                 self._tell_apart(each, seen)
-            self._recognize(dirname(each), seen)
+            self._recognize(directory, seen)
         if operation.kind in _CHANGES and binding is not None:
             name = self._original_name(operation.target or path)
             self._changes.pop(name, None)
@@ -241,6 +242,8 @@ class Recorder:
 
     def _mix(self, name: str, source: str) -> None:
         """Something that has the name ``source`` gets this name. A symbolic link has no source, and leads anywhere."""
+        if not self._made:
+            return
         directory = dirname(name)
         if self._is_in_new(directory) and (self._mixed or not self._is_in_new(dirname(source))):
             self._mixed.add(directory)
@@ -387,7 +390,7 @@ class Recorder:
     def _name(self, path: str, binding: Binding, now_ns: int) -> Iterator[Keep]:
         """The record of a name, if this is its first change."""
         name = self._original_name(path)
-        if name in self._names or self._is_in_new(dirname(path)):
+        if name in self._names or (self._made and self._is_in_new(dirname(path))):
             return
         self._names[name] = binding
         if binding is not None:

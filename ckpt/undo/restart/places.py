@@ -165,7 +165,8 @@ class Places:
         return fd
 
     def _forget(self, path: str) -> None:
-        for each in [each for each in self._directories if each == path or each.startswith(path + os.sep)]:
+        below = path + os.sep
+        for each in [each for each in self._directories if each.startswith(below) or each == path]:
             os.close(self._directories.pop(each))
 
 

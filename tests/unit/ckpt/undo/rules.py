@@ -128,7 +128,7 @@ MUTANTS = [
     Mutant(
         "what is in a new directory goes with it",
         "recorder",
-        "or self._is_in_new(dirname(path)):",
+        "or (self._made and self._is_in_new(dirname(path))):",
         "or False:",
         OLD_NAME,
     ),
