@@ -40,7 +40,7 @@ import gc
 import threading
 from _thread import get_ident
 from collections.abc import Collection
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.image.errors import Refused
@@ -164,6 +164,15 @@ class Stack:
                 first = record.locals[0]
                 found.append(cell_contents(first) if type(first) is CellType else first)
         return found
+
+    def entered(self) -> list[Any]:
+        """Objects in whose ``with`` block the program is, as far as their ``__exit__`` is written in Python."""
+        return [
+            value.__self__
+            for record in self.all_frames()
+            for value in record.stack
+            if type(value) is MethodType and value.__func__.__name__ in ("__exit__", "__aexit__")
+        ]
 
 
 @dataclass(slots=True)

@@ -235,3 +235,42 @@ def test_a_class_without_a_hash(tmp_path: Path) -> None:
         print(lib.End.__name__)
     """
     assert after_restart(tmp_path, library, program) == "End\n"
+
+
+def test_a_class_over_a_container_in_c_keeps_its_attributes(tmp_path: Path) -> None:
+    """The ``__reduce__`` of ``defaultdict`` and its like calls the class, and knows nothing of attributes: a workbook of
+    openpyxl lost the sizes of its rows, or could not be loaded."""
+    library = f"""{NOTES}
+    from collections import OrderedDict, defaultdict, deque
+
+    class Rows(defaultdict):
+        def __init__(self, sheet, made=None):
+            note()
+            super().__init__(made)
+            self.sheet = sheet
+
+    class Latest(deque):
+        def __init__(self, sheet):
+            note()
+            super().__init__(maxlen=2)
+            self.sheet = sheet
+
+    class Order(OrderedDict):
+        def __init__(self, sheet):
+            note()
+            super().__init__()
+            self.sheet = sheet
+    """
+    program = """
+        import lib
+        sheet = []
+        made, plain, latest, order = lib.Rows(sheet, list), lib.Rows(sheet), lib.Latest(sheet), lib.Order(sheet)
+        made[1].append(2); plain[3] = 4; latest.extend("abc"); order["z"] = order["a"] = 5
+        driver_tick()
+        made[6].append(7); latest.append("d")
+        print(dict(made), dict(plain), list(latest), list(order))
+        print([each.sheet is sheet for each in (made, plain, latest, order)])
+    """
+    expected = "{1: [2], 6: [7]} {3: 4} ['c', 'd'] ['z', 'a']\n[True, True, True, True]\n"
+    assert after_restart(tmp_path, library, program) == expected
+    assert not was_made_again(tmp_path)
