@@ -157,7 +157,7 @@ def _take_local_keys(stack: Stack) -> dict[int, tuple[threading.Thread, Any]]:
 
 
 def _tell_of_stack(pickler: ImagePickler, stack: Stack) -> None:
-    pickler.running = {id(obj) for obj in stack.receivers()}
+    pickler.running = {id(obj) for obj in (*stack.receivers(), *stack.entered_receivers())}
     pickler.running_generators = stack.generators()
     pickler.cached_calls = stack.cached_calls()
     pickler.stepping_tasks = stack.stepping_tasks()

@@ -40,7 +40,7 @@ import gc
 import threading
 from _thread import get_ident
 from collections.abc import Collection
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.image.errors import Refused
@@ -173,6 +173,15 @@ class Stack:
             for value in record.stack
             if type(value) is MethodType and value.__func__.__name__ in ("__exit__", "__aexit__")
         ]
+
+    def entered_receivers(self) -> list[Any]:
+        """First arguments of the generators that such ``with`` blocks have entered (``@contextmanager``)."""
+        found = []
+        for manager in self.entered():
+            generator = getattr(manager, "gen", None)
+            if type(generator) is GeneratorType and generator.gi_frame and generator.gi_code.co_argcount:
+                found.append(generator.gi_frame.f_locals.get(generator.gi_code.co_varnames[0]))
+        return found
 
 
 @dataclass(slots=True)

@@ -5,7 +5,8 @@ rows, from which an equal tree is built. In an image other objects may hold the 
 the frame of a running method), and after a restart they would hold parts that do not belong to the new tree. So such an
 object is saved raw (:mod:`ckpt.image.reducers.raw_instances`)
 
-- while a method of the object runs, or a lock of it is held (the program, in its ``with`` block, will release it);
+- while a method of the object runs, or a ``with`` block has entered one (``@contextmanager``), or a lock of it is held (the
+  program, in its ``with`` block, will release it);
 - if ``__reduce__`` fails because the object is still being made, and does not have all of its attributes yet;
 - if pickle could not load the result;
 - if the result of ``__reduce__`` does not contain all parts of the object, all missing parts are plain Python, and the

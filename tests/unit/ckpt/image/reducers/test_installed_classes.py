@@ -274,3 +274,45 @@ def test_a_class_over_a_container_in_c_keeps_its_attributes(tmp_path: Path) -> N
     expected = "{1: [2], 6: [7]} {3: 4} ['c', 'd'] ['z', 'a']\n[True, True, True, True]\n"
     assert after_restart(tmp_path, library, program) == expected
     assert not was_made_again(tmp_path)
+
+
+def test_an_object_whose_context_manager_is_entered_is_the_one_that_it_counts(tmp_path: Path) -> None:
+    """xarray counts the files that are in use by keys of which it makes new ones; while a file was opened, a restart ended
+    with KeyError."""
+    library = f"""{NOTES}
+    from contextlib import contextmanager
+
+    in_use = {{}}
+
+    class Key:
+        pass
+
+    class Manager:
+        def __init__(self, path):
+            note()
+            self.path, self.key = path, Key()
+
+        def __getstate__(self):
+            return self.path
+
+        def __setstate__(self, path):
+            self.__init__(path)
+
+        @contextmanager
+        def acquired(self):
+            in_use[self.key] = 1
+            try:
+                yield self.path
+            finally:
+                del in_use[self.key]
+    """
+    program = """
+        import lib
+        manager = lib.Manager("a.nc")
+        with manager.acquired() as path:
+            driver_tick()
+            print(path, len(lib.in_use))
+        print(len(lib.in_use))
+    """
+    assert after_restart(tmp_path, library, program) == "a.nc 1\n0\n"
+    assert not was_made_again(tmp_path)
