@@ -16,6 +16,7 @@ from ckpt.image.interface.registry import BUILT_IN
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     "ckpt/image/compiled/",
+    "ckpt/image/frameworks/",
     "ckpt/image/joblib/",
     "ckpt/image/libraries/",
     "ckpt/image/pytorch/",

@@ -102,6 +102,7 @@ COMPAT = "ckpt.compat"
 LIBRARY_ROOMS = {
     "ckpt.image.compiled",
     "ckpt.image.libraries",
+    "ckpt.image.frameworks",
     "ckpt.image.joblib",
     "ckpt.image.pytorch",
     "ckpt.image.tools",

@@ -72,6 +72,7 @@ ORDER = (
         "ckpt.image.libraries",
         "ckpt.image.compiled",
         "ckpt.image.tools",
+        "ckpt.image.frameworks",
         "ckpt.image.process",
         "ckpt.image.pools",
         "ckpt.image.pytorch",

@@ -20,7 +20,8 @@
     files/, ipc/, process/           open files; pipes and sockets; signals, limits, directory
     stdlib/, handles/, loops/,       the standard library: objects made in C, handles, event loops, pools of processes
     pools/
-    interface/                       the one class a library; libraries/, compiled/, tools/, pytorch/, joblib/: the classes
+    interface/                       the one class a library; libraries/, compiled/, tools/, frameworks/, pytorch/,
+    joblib/: the classes
     errors                           the exceptions
 
 Not here: when an image is taken (:mod:`ckpt.capture`), and where it is stored (:mod:`ckpt.store`).

@@ -157,7 +157,7 @@ def _take_local_keys(stack: Stack) -> dict[int, tuple[threading.Thread, Any]]:
 
 
 def _tell_of_stack(pickler: ImagePickler, stack: Stack) -> None:
-    pickler.running = {id(obj) for obj in stack.receivers()}
+    pickler.running = {id(obj) for obj in (*stack.receivers(), *stack.entered_receivers())}
     pickler.running_generators = stack.generators()
     pickler.cached_calls = stack.cached_calls()
     pickler.stepping_tasks = stack.stepping_tasks()
@@ -296,7 +296,8 @@ def _run_dump(
         descriptors, prepared.own_lengths, noted.survey, noted.saved, is_disposable=is_disposable
     )
     early["channels"] = noted.channels.made_first() if noted.channels else None
-    frames, receivers, others = stack.all_frames(), stack.receivers(), _take_local_keys(stack)
+    frames, others = stack.all_frames(), _take_local_keys(stack)
+    receivers = [*stack.receivers(), *stack.entered()]
     late = resources.note_late(references, timing, prepared.collector)
     baseline_notes = package_baseline.watch()
     changed = _find_changes(baseline_notes, references, late)

@@ -357,6 +357,50 @@ with e.begin() as c: c.execute(t.insert().values(x=1))
 ---
 with e.begin() as c: print(c.execute(sa.select(t.c.x)).all())
 """),
+    Library("sqlalchemy (sessions)", "sqlalchemy", "mapped classes with relations, a session that stays open", """
+from sqlalchemy import ForeignKey, create_engine, func, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
+class Base(DeclarativeBase): pass
+class User(Base):
+    __tablename__ = "user"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    items: Mapped[list["Item"]] = relationship(back_populates="user", cascade="all, delete-orphan")
+class Item(Base):
+    __tablename__ = "item"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    value: Mapped[float]
+    user_id: Mapped[int] = mapped_column(ForeignKey("user.id"))
+    user: Mapped[User] = relationship(back_populates="items")
+e = create_engine("sqlite:///u.db"); Base.metadata.create_all(e); s = Session(e); q = select(User)
+u = User(name="u", items=[Item(value=j * .5) for j in range(5)]); s.add(u); s.commit(); s.scalars(q).all(); s.commit()
+z = User(name="pending"); s.add(z)
+---
+print(u in s, z in s, u.items[2].value, u.items[1].user is u); u.name = "new"; s.commit(); print(s.scalars(q).all()[0].name)
+with Session(e) as t: print(t.hash_key > s.hash_key, t.get(User, 1).name)
+s.delete(u); s.commit(); print(s.scalar(select(func.count(Item.id))), s.get(User, z.id) is z)
+"""),
+    Library("sqlalchemy (events)", "sqlalchemy", "listeners for classes, engines and sessions, statements", """
+from sqlalchemy import Engine, create_engine, event, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
+class Base(DeclarativeBase): pass
+class User(Base):
+    __tablename__ = "user"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+e = create_engine("sqlite:///v.db"); seen = []; Base.metadata.create_all(e); s = Session(e)
+event.listen(Engine, "connect", lambda *_: seen.append("connect"))
+event.listen(Session, "after_commit", lambda _: seen.append("commit"))
+event.listen(e, "before_cursor_execute", lambda *_: seen.append("execute"))
+event.listen(User, "before_insert", lambda mapper, c, user: seen.append(user.name))
+event.listen(User.name, "set", lambda *_: seen.append("set"))
+event.listen(s, "before_flush", lambda *_: seen.append("flush"))
+other = aliased(User); q = select(other.name).where(other.id > 0)
+---
+s.add(User(name="a")); s.commit(); print(seen, s.execute(q).all()); s.close(); e.dispose()
+with Session(e) as t: t.add(User(name="b")); t.commit()
+event.listen(Session, "after_rollback", lambda _: seen.append("back")); s.execute(q); s.rollback(); print(seen)
+"""),
     Library("sqlite3", "sqlite3", "a connection to a database file", """
 import sqlite3
 c = sqlite3.connect("s.db"); c.execute("create table t (x)"); c.execute("insert into t values (1)"); c.commit()

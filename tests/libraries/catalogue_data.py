@@ -47,9 +47,10 @@ d.insert({"a": 3}); print(d.search(Query().a > 1), m.all(), len(d))
     Library("openpyxl", "openpyxl", "a workbook that is being filled", """
 import openpyxl
 b = openpyxl.Workbook(); s = b.active; s.append([1, 2]); s["A1"].font = openpyxl.styles.Font(bold=True)
+s.column_dimensions["A"].width = 30
 ---
-s.append([3, 4]); b.save("b.xlsx"); r = openpyxl.load_workbook("b.xlsx").active
-print([[c.value for c in row] for row in r], r["A1"].font.b)
+s.append([3, 4]); s.row_dimensions[2].height = 9; b.save("b.xlsx"); r = openpyxl.load_workbook("b.xlsx").active
+print([[c.value for c in row] for row in r], r["A1"].font.b, r.column_dimensions["A"].width, r.row_dimensions[2].height)
 """),
     Library("openpyxl (write-only)", "openpyxl", "a workbook whose rows go to a file at once", """
 import openpyxl

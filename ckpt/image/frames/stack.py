@@ -40,7 +40,7 @@ import gc
 import threading
 from _thread import get_ident
 from collections.abc import Collection
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.image.errors import Refused
@@ -163,6 +163,24 @@ class Stack:
             if record.locals and record.code.co_argcount:
                 first = record.locals[0]
                 found.append(cell_contents(first) if type(first) is CellType else first)
+        return found
+
+    def entered(self) -> list[Any]:
+        """Objects in whose ``with`` block the program is, as far as their ``__exit__`` is written in Python."""
+        return [
+            value.__self__
+            for record in self.all_frames()
+            for value in record.stack
+            if type(value) is MethodType and value.__func__.__name__ in ("__exit__", "__aexit__")
+        ]
+
+    def entered_receivers(self) -> list[Any]:
+        """First arguments of the generators that such ``with`` blocks have entered (``@contextmanager``)."""
+        found = []
+        for manager in self.entered():
+            generator = getattr(manager, "gen", None)
+            if type(generator) is GeneratorType and generator.gi_frame and generator.gi_code.co_argcount:
+                found.append(generator.gi_frame.f_locals.get(generator.gi_code.co_varnames[0]))
         return found
 
 

@@ -44,6 +44,7 @@ _PYTORCH = "ckpt.image.pytorch"
 _JOBLIB = "ckpt.image.joblib"
 _COMPILED = "ckpt.image.compiled"
 _TOOLS = "ckpt.image.tools"
+_FRAMEWORKS = "ckpt.image.frameworks"
 _AT_ONCE = frozenset(accelerators.TLS)
 """Modules of which a program's own module, while it is being imported, may make objects that are to be seen."""
 BUILT_IN = {
@@ -118,6 +119,8 @@ BUILT_IN = {
     "Bio": f"{_TOOLS}.science:Biopython",
     "statsmodels": f"{_TOOLS}.science:Statsmodels",
     "astropy": f"{_TOOLS}.science:Astropy",
+    "sqlalchemy": f"{_FRAMEWORKS}.sqlalchemy:Sqlalchemy",
+    "dask": f"{_FRAMEWORKS}.dask:Dask",
     "diskcache": f"{_TOOLS}.diskcache:Diskcache",
     "pyfakefs": f"{_TOOLS}.pyfakefs:PyFakeFs",
     "regex": f"{_COMPILED}.regex:Regex",

@@ -7,11 +7,12 @@ step, …)``), and the lock is acquired again when everything is loaded. Locks a
 
 - variables of by-reference modules, and attributes of the classes defined there,
 - the notes of installed packages (:mod:`ckpt.image.modules.package_baseline`),
-- attributes of objects of which a method is on the stack, if the object is a variable of a module.
+- attributes of objects of which a method is on the stack, or a ``with`` block is entered, if the object is a variable of a
+  module.
 
-A lock that is not reentrant does not show which thread holds it. If other threads of the program run (only harmless ones
-may, and they do not exist after a restart), such a lock in a note counts as held by the program only if a method of its
-object is on the stack.
+A lock that is not reentrant does not show which thread holds it. If other threads of the program run that are not in the
+image (only harmless ones may, and they do not exist after a restart), such a lock in a note counts as held by the program
+only if a method of its object is on the stack, or a ``with`` block of it is entered.
 
 Not here: a lock that was assigned after the import, or that is in an object which is saved by value; both are saved as
 ordinary objects (:mod:`ckpt.image.reducers.builtin_types`).
@@ -66,14 +67,16 @@ def find_held_locks(
     receivers: Iterable[object],
     threads: Container[int] = (),
 ) -> list[HeldLock]:
-    """All such locks that the program may be holding. ``receivers``: objects of which a method is on a stack. ``threads``:
-    identifiers of the other threads in the image.
+    """All such locks that the program may be holding. ``receivers``: objects of which a method is on a stack, or a
+    ``with`` block is entered. ``threads``: identifiers of the other threads in the image.
 
     Must be called after :func:`ckpt.image.modules.package_changes.leave_out_unsavable`, which decides which objects of
     packages are saved by their path.
     """
     lock_types = frozenset(_lock_types())
-    owners = None if threading.active_count() <= 1 else {id(obj) for obj in receivers}
+    in_image = {threading.main_thread(), threading.current_thread()}
+    are_all = all(thread in in_image or thread.ident in threads for thread in threading.enumerate())
+    owners = None if are_all else {id(obj) for obj in receivers}
     found: dict[int, HeldLock] = {}
     for source in (
         _in_modules(references, notes, lock_types),

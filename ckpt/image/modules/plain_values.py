@@ -12,6 +12,8 @@ plain                  what is defined in the program: its functions, classes an
 plain, by its parts    containers; instances of classes written in Python; bound methods, ``partial``, properties;
                        functions and classes that no name leads to (closures, lambdas, classes made at run time)
 plain                  random generators, counters, locks that nobody holds
+plain                  weak containers, by their keys or values that are not weak: what is held weakly is there only
+                       as long as something else holds it
 not plain              iterators, generators, coroutines, held locks, weak references, files
 not plain              every other object of a type written in C
 =====================  =======================================================================================
@@ -36,6 +38,7 @@ import random
 import sys
 import threading
 import types
+import weakref
 from collections import defaultdict, deque, namedtuple
 from collections.abc import Iterable, Iterator
 from enum import EnumMeta
@@ -105,6 +108,7 @@ _DESCRIPTORS = (
     type(namedtuple("Named", "field").__dict__["field"]),
 )
 _EMPTY_CELL = types.CellType()
+_WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 _CONTAINERS = (dict, list, set, deque)
 
 
@@ -226,6 +230,8 @@ class PlainValues:
             return ()
         if held_locks.is_free(value):
             return ()
+        if cls in _WEAK:
+            return _held_by(value)
         return [*_content_of(value), *(attributes_of(value) or {}).values()]
 
     def _parts_of_class(self, cls: type) -> Iterable[Any]:
@@ -266,6 +272,14 @@ def _content_of(value: Any) -> Iterable[Any]:
     if not is_seen:
         raise NotPlain(f"an object of {_text_of(cls)}")
     return ()
+
+
+def _held_by(container: Any) -> Iterable[Any]:
+    """What a weak container holds by itself."""
+    if type(container) is weakref.WeakSet:
+        return ()
+    data = container.data
+    return list(dict.keys(data) if type(container) is weakref.WeakValueDictionary else dict.values(data))
 
 
 def _is_logger(cls: type) -> bool:

@@ -195,6 +195,8 @@ def reducer_of_instance(pickler: Saver, cls: type) -> Reducer:
     if not is_user:
         if is_partly_c:
             return _reducer_of_c_type(cls)
+        if base in _SPECIAL_BASES and not hooks & _PICKLE_HOOKS and cls not in copyreg.dispatch_table:
+            return _SPECIAL_BASES[base]  # their __reduce__ would call the class, and leaves attributes out
         has_own_pickling = hooks & _PICKLE_HOOKS or has_own_reduce(cls) or cls in copyreg.dispatch_table
         if base in FILLED_BASES:  # pickle would call append, add or __setitem__ of the class
             return reduce_by_hooks if has_own_pickling else reduce_raw

@@ -5,7 +5,8 @@ rows, from which an equal tree is built. In an image other objects may hold the 
 the frame of a running method), and after a restart they would hold parts that do not belong to the new tree. So such an
 object is saved raw (:mod:`ckpt.image.reducers.raw_instances`)
 
-- while a method of the object runs;
+- while a method of the object runs, or a ``with`` block has entered one (``@contextmanager``), or a lock of it is held (the
+  program, in its ``with`` block, will release it);
 - if ``__reduce__`` fails because the object is still being made, and does not have all of its attributes yet;
 - if pickle could not load the result;
 - if the result of ``__reduce__`` does not contain all parts of the object, all missing parts are plain Python, and the
@@ -18,6 +19,7 @@ library.
 
 from __future__ import annotations
 
+import _thread
 import copyreg
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -25,6 +27,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.threads import rlock_owner
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.lowlevel import inspect_raw
 from ckpt.image.lowlevel.inspect_raw import ADDRESSES
@@ -80,7 +83,7 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     default_reducer = reducer_by_hooks(cls)
     if cls in copyreg.dispatch_table or isinstance(obj, Enum) or is_made_in_c(cls):
         return default_reducer(pickler, obj)
-    if id(obj) in pickler.running:
+    if id(obj) in pickler.running or _holds_lock(pickler, obj):
         return _reduce_running(pickler, obj, default_reducer)
     if default_reducer is not reduce_by_name:
         return _reduce_if_complete(pickler, obj) or reduce_raw(pickler, obj)
@@ -104,6 +107,18 @@ def _class_with_reduce(cls: type) -> type:
     """The class in the method resolution order that defines ``__reduce_ex__`` or ``__reduce__``."""
     own = ("__reduce_ex__", "__reduce__")
     return next(c for c in cls.__mro__ if any(name in c.__dict__ for name in own))
+
+
+def _holds_lock(pickler: Saver, obj: Any) -> bool:
+    """Is one of the object's attributes a lock that is held?"""
+    if not _is_in_python(type(obj)):
+        return False
+    values = [*(inspect_raw.attributes_of(obj) or {}).values(), *(slot[2] for slot in slots_of(pickler, obj))]
+    return any(
+        (type(value) is _thread.LockType and value.locked())
+        or (type(value) is _thread.RLock and rlock_owner(value)[1])
+        for value in values
+    )
 
 
 def _reduce_running(pickler: Saver, obj: Any, default_reducer: Reducer) -> Any:

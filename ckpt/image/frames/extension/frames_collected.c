@@ -213,7 +213,8 @@ static int add_item(PyObject *container, PyObject *item)
         return PyList_Append(container, item);
     if (PyAnySet_Check(container))
         return PySet_Add(container, item);
-    PyObject *none = PyObject_CallMethod(container, "append", "O", item); /* a deque, which may have a greatest length */
+    /* A deque, which may have a greatest length. "(O)": a tuple alone would be the arguments. */
+    PyObject *none = PyObject_CallMethod(container, "append", "(O)", item);
     Py_XDECREF(none);
     return none == NULL ? -1 : 0;
 }

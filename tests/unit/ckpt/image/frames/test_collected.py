@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,21 @@ def test_an_object_whose_iter_makes_a_generator_is_collected_from_as_the_generat
     text = TAKERS[call].replace("PLACE", str(4 + len(call) % 2))
     source = f"{ITERABLE}\nprint({text})"
     assert resumed_output(tmp_path, source) == f"{eval(text, expected)}\n"
+
+
+def test_a_deque_collects_tuples_as_they_are(tmp_path: Path) -> None:
+    """Not their items: a tuple of one was silently taken out of its tuple, and others ended the program."""
+    source = """
+    import collections
+    def pairs(length):
+        for number in range(9):
+            if number == 5:
+                driver_tick()
+            yield (number,) * length
+    print([collections.deque(pairs(length)) for length in range(3)])
+    """
+    expected = [collections.deque((n,) * length for n in range(9)) for length in range(3)]
+    assert resumed_output(tmp_path, source) == f"{expected}\n"
 
 
 @pytest.mark.parametrize("call", ["set([[]] and Unhashable())", "4 in Numbers()", "any(Numbers())"])

@@ -169,6 +169,40 @@ def test_a_lock_that_another_thread_holds_is_free_after_a_restart(tmp_path: Path
     assert resumed_output(tmp_path, source, files=files) == "[True, True]\n"
 
 
+def test_a_lock_object_of_a_library_is_held_in_its_with_block(tmp_path: Path) -> None:
+    """SerializableLock of xarray and dask, whose ``__getstate__`` leaves the lock out: "release unlocked lock" after a
+    restart. Another thread, as any that reads in the background, made no lock of it count as held."""
+    (tmp_path / "site-packages").mkdir()
+    library = """
+        import threading
+        class Named:
+            def __init__(self, name):
+                self.name, self.lock = name, threading.Lock()
+            def __enter__(self):
+                self.lock.__enter__()
+            def __exit__(self, *raised):
+                self.lock.__exit__(*raised)
+            def __getstate__(self):
+                return self.name
+            def __setstate__(self, name):
+                self.__init__(name)
+        SHARED = Named("shared")
+    """
+    source = """
+        import sys, threading
+        sys.path.append(sys.path[0] + "/site-packages")
+        import named_library
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        own = named_library.Named("own")
+        with named_library.SHARED, own:
+            driver_tick()
+            print(named_library.SHARED.lock.locked(), own.lock.locked())
+        print(named_library.SHARED.lock.locked(), own.lock.locked(), own.name)
+    """
+    files = {"site-packages/named_library.py": library}
+    assert resumed_output(tmp_path, source, files=files) == "True True\nFalse False own\n"
+
+
 def test_a_lock_that_a_package_has_made_when_it_was_needed(tmp_path: Path) -> None:
     """As tqdm does: an import alone does not make it."""
     (tmp_path / "site-packages").mkdir()

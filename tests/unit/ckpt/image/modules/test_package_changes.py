@@ -42,6 +42,33 @@ def test_a_function_of_the_library_that_another_one_has_replaced(tmp_path: Path)
     assert after_restart(tmp_path, library, program) == "fast True\n"
 
 
+def test_a_weak_table_of_a_class_does_not_cost_the_settings_of_the_package(tmp_path: Path) -> None:
+    """dask keeps its expressions in such tables: with them ``dask.config.set`` was lost."""
+    library = """
+        import weakref
+        config = {"scheduler": None}
+        class Kept:
+            @classmethod
+            def of(cls, name):
+                if not hasattr(cls, "known"):
+                    cls.known, cls.sizes = weakref.WeakValueDictionary(), weakref.WeakKeyDictionary()
+                    cls.all = weakref.WeakSet()
+                made = cls.known[name] = cls()
+                cls.sizes[made] = 3
+                cls.all.add(made)
+                return made
+    """
+    program = """
+        import lib
+        kept = lib.Kept.of("a")
+        lib.Kept.of("b")
+        lib.config["scheduler"] = "threads"
+        driver_tick()
+        print(lib.config, lib.Kept.known["a"] is kept, lib.Kept.sizes[kept], kept in lib.Kept.all)
+    """
+    assert after_restart(tmp_path, library, program) == "{'scheduler': 'threads'} True 3 True\n"
+
+
 def test_attributes_of_functions_are_kept(tmp_path: Path) -> None:
     """mpi4py.futures keeps its lock in one; many packages keep counters and caches so."""
     library = """

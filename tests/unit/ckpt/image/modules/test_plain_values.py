@@ -262,6 +262,7 @@ PLAIN = {
     "logger": Options(logging.getLogger("tests.plain")),
     "error": ValueError(1),
     "streams": [sys.__stdout__],
+    "weak containers": [weakref.WeakValueDictionary(a=Options), weakref.WeakSet([Options])],
 }
 
 
@@ -278,7 +279,7 @@ NOT_PLAIN = {
     "held lock": (lambda: held(threading.Lock()), "lock"),
     "held reentrant lock": (lambda: held(threading.RLock()), "RLock"),
     "weak reference": (lambda: weakref.ref(Options), "ReferenceType"),
-    "weak container": (weakref.WeakValueDictionary, "weakref"),
+    "file in a weak container": (lambda: weakref.WeakKeyDictionary({Options: io.BytesIO()}), "BytesIO"),
     "file": (io.BytesIO, "BytesIO"),
     "digest": (lambda: __import__("hashlib").md5(), "HASH"),
     "partial of a closure": (lambda: functools.partial(closure(generator())), "generator"),

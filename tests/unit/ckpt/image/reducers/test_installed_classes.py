@@ -235,3 +235,84 @@ def test_a_class_without_a_hash(tmp_path: Path) -> None:
         print(lib.End.__name__)
     """
     assert after_restart(tmp_path, library, program) == "End\n"
+
+
+def test_a_class_over_a_container_in_c_keeps_its_attributes(tmp_path: Path) -> None:
+    """The ``__reduce__`` of ``defaultdict`` and its like calls the class, and knows nothing of attributes: a workbook of
+    openpyxl lost the sizes of its rows, or could not be loaded."""
+    library = f"""{NOTES}
+    from collections import OrderedDict, defaultdict, deque
+
+    class Rows(defaultdict):
+        def __init__(self, sheet, made=None):
+            note()
+            super().__init__(made)
+            self.sheet = sheet
+
+    class Latest(deque):
+        def __init__(self, sheet):
+            note()
+            super().__init__(maxlen=2)
+            self.sheet = sheet
+
+    class Order(OrderedDict):
+        def __init__(self, sheet):
+            note()
+            super().__init__()
+            self.sheet = sheet
+    """
+    program = """
+        import lib
+        sheet = []
+        made, plain, latest, order = lib.Rows(sheet, list), lib.Rows(sheet), lib.Latest(sheet), lib.Order(sheet)
+        made[1].append(2); plain[3] = 4; latest.extend("abc"); order["z"] = order["a"] = 5
+        driver_tick()
+        made[6].append(7); latest.append("d")
+        print(dict(made), dict(plain), list(latest), list(order))
+        print([each.sheet is sheet for each in (made, plain, latest, order)])
+    """
+    expected = "{1: [2], 6: [7]} {3: 4} ['c', 'd'] ['z', 'a']\n[True, True, True, True]\n"
+    assert after_restart(tmp_path, library, program) == expected
+    assert not was_made_again(tmp_path)
+
+
+def test_an_object_whose_context_manager_is_entered_is_the_one_that_it_counts(tmp_path: Path) -> None:
+    """xarray counts the files that are in use by keys of which it makes new ones; while a file was opened, a restart ended
+    with KeyError."""
+    library = f"""{NOTES}
+    from contextlib import contextmanager
+
+    in_use = {{}}
+
+    class Key:
+        pass
+
+    class Manager:
+        def __init__(self, path):
+            note()
+            self.path, self.key = path, Key()
+
+        def __getstate__(self):
+            return self.path
+
+        def __setstate__(self, path):
+            self.__init__(path)
+
+        @contextmanager
+        def acquired(self):
+            in_use[self.key] = 1
+            try:
+                yield self.path
+            finally:
+                del in_use[self.key]
+    """
+    program = """
+        import lib
+        manager = lib.Manager("a.nc")
+        with manager.acquired() as path:
+            driver_tick()
+            print(path, len(lib.in_use))
+        print(len(lib.in_use))
+    """
+    assert after_restart(tmp_path, library, program) == "a.nc 1\n0\n"
+    assert not was_made_again(tmp_path)
