@@ -16,7 +16,7 @@ import re
 import struct
 import threading
 from collections.abc import Callable
-from types import CodeType
+from types import BuiltinMethodType, CodeType
 from typing import Any, TypeVar
 
 from ckpt.compat import accelerators, interpreter, stdlib
@@ -30,6 +30,7 @@ __all__ = [
     "begin_again",
     "captured_in_threads",
     "is_captured_in_threads",
+    "is_in_own_lock",
     "done_handle",
     "end",
     "hands_over",
@@ -38,6 +39,7 @@ __all__ = [
     "is_registry_locked",
     "keep_from_joining",
     "new_handle",
+    "own_locks",
     "own_rlock",
     "own_sqlite",
     "pool_queue",
@@ -144,6 +146,20 @@ def begin_again(thread: Any) -> None:
 def registry_lock() -> Any:
     """The reentrant lock of the table of all threads; all versions. A forked child has another one."""
     return threading._active_limbo_lock  # type: ignore[attr-defined]
+
+
+def own_locks() -> list[Any]:
+    """The locks of ``threading`` itself: that of the table of all threads; until 3.12 also that of the table of what is
+    joined at the end. A forked child has others."""
+    found = (getattr(threading, name, None) for name in ("_active_limbo_lock", "_shutdown_locks_lock"))
+    return [lock for lock in found if lock is not None]
+
+
+def is_in_own_lock(stack: list[Any]) -> bool:
+    """Is the function that has this evaluation stack inside of ``with`` of one of these? What it will call at the end is on
+    the stack meanwhile: the lock's ``__exit__``."""
+    held = [each.__self__ for each in stack if type(each) is BuiltinMethodType]
+    return bool(held) and any(each is lock for each in held for lock in own_locks())
 
 
 def is_registry_locked() -> bool:

@@ -61,6 +61,7 @@ from ckpt.image.frames.unrecordable import (
     check_frame,
     check_hash,
     check_library,
+    check_locks,
     is_of_library,
 )
 from ckpt.image.lowlevel import c_stack
@@ -293,8 +294,7 @@ def _capture(
         if in_module:
             record.func, record.globals_ = None, globals_
         records.append(record)
-        if code.co_name == "__hash__":
-            check_hash(code, lasti, (part for each in records for part in (each.stack, each.locals)))
+        _check_contents(code, lasti, records)
         inner = frame
     records.reverse()
     if len(records) > c_stack.UNCHECKED_FRAMES:
@@ -305,6 +305,13 @@ def _capture(
 
         captured.tracing = tracing.note([record.code for record in records], BASES)
     return captured
+
+
+def _check_contents(code: CodeType, lasti: int, records: list[FrameRecord]) -> None:
+    """Raise Refused for what the frame of the latest record, and those that it has called, hold for a moment."""
+    check_locks(code, lasti, records[-1].stack)
+    if code.co_name == "__hash__":
+        check_hash(code, lasti, (part for each in records for part in (each.stack, each.locals)))
 
 
 def _reason_against(frames: list[_frames.Frame] | None, traced: int, thread: int) -> str:

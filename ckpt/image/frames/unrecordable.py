@@ -3,6 +3,8 @@
     a frame that is not whole          a call is being set up or torn down, a class is being created, a generator runs
                                        outside of its own context
     a frame of the import system       a lock of the import system, and a module of which a part is there, cannot be saved
+    a frame that holds a lock of       a new process has a lock of its own there, which nobody holds: the frame would
+    the tables of `threading`          release it
     a frame with numbers in it that    a table of objects by their addresses, or a hash that may come from an address: the
     are others after a restart         objects have other addresses in a new process. The inode of a file
 
@@ -17,7 +19,7 @@ from types import CodeType
 from typing import Any
 
 from ckpt.compat.stdlib import COMPARE_INODES, IMPORT_SYSTEM_FILES, PICKLER_SAVE
-from ckpt.compat.threads import is_captured_in_threads
+from ckpt.compat.threads import is_captured_in_threads, is_in_own_lock
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.opcodes import CO_OPTIMIZED, GENERATOR_FLAGS
@@ -33,6 +35,7 @@ __all__ = [
     "check_frame",
     "check_hash",
     "check_library",
+    "check_locks",
     "is_of_library",
 ]
 
@@ -102,6 +105,12 @@ def check_library(code: CodeType, func: Any, lasti: int, *, is_other_thread: boo
             found = getattr(found, part, None)
         if found is func:
             raise Refused(reason, location(code, lasti))
+
+
+def check_locks(code: CodeType, lasti: int, stack: list[Any]) -> None:
+    """Raise Refused for a frame that holds a lock of the tables of `threading`."""
+    if is_in_own_lock(stack):
+        raise Refused("a table of threads is being used", location(code, max(0, lasti)))
 
 
 def check_hash(code: CodeType, lasti: int, contents: Iterable[list[Any]]) -> None:

@@ -142,7 +142,7 @@ class StoppedThreads:
             time.sleep(_LONG_PAUSE_S if is_late else _PAUSE_S)
 
     def _look_at(self, ident: int) -> Literal["stands", "steps", "runs"]:
-        """stands: the thread will do nothing but end its wait (one that waits for the table of threads would keep others
+        """stands: the thread will do nothing but end its wait (one that waits for a table of threads would keep others
         out). steps: it had stopped at a line where it cannot be captured, under C code that called it, or where it holds
         what no image can have for the moment, and goes on to the next."""
         if _frames.has_stopped(ident):
@@ -160,7 +160,8 @@ class StoppedThreads:
         if c_waits.is_answered(ident):
             return "stands"
         found = c_waits.waits_for(ident)
-        return "runs" if found is None or found is threads.registry_lock() else "stands"
+        runs = found is None or any(found is lock for lock in threads.own_locks())
+        return "runs" if runs else "stands"
 
     @property
     def are_there(self) -> bool:

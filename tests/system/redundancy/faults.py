@@ -7,6 +7,7 @@ run without replicas, byte for byte, and no replica may be called wrong in a cas
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,13 @@ def _disturb(job: Job, chance: random.Random) -> int:
         except ProcessLookupError:
             continue
     return done
+
+
+def kill(pids: Iterable[int]) -> None:
+    """End these. One that is not there has ended since the log was read: a plane is ended when one of it has died."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _pids(job: Job) -> list[int]:

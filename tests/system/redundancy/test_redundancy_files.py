@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.redundancy.faults import _pids
+from tests.system.redundancy.faults import _pids, kill
 from tests.system.support import Job, run_ckpt, write_app
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(2)]
@@ -198,10 +198,7 @@ def test_whoever_is_killed_when_the_files_are_the_same(run: Run, tmp_path: Path,
         while len(job.events()) < events and time.monotonic() < until and job.process.poll() is None:
             time.sleep(0.01)
         if pids := _pids(job):
-            try:
-                os.kill(chance.choice(pids), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+            kill([chance.choice(pids)])
     assert job.finish(600) == 0, job.report()
     assert files(tmp_path / "redundant") == expected, job.report()
     assert not job.events("replica-differs"), job.report()
@@ -552,11 +549,10 @@ def test_what_is_written_by_descriptors_is_the_same_whoever_is_killed(
     for _ in range(2):
         time.sleep(0.5 + chance.random())
         if pids := _pids(job):
-            os.kill(chance.choice(pids), signal.SIGKILL)
+            kill([chance.choice(pids)])
     if seed % 2:
         time.sleep(1 + chance.random())
-        for pid in _pids(job):
-            os.kill(pid, signal.SIGKILL)
+        kill(_pids(job))
     assert job.finish(600) == 0, job.report()
     assert files(tmp_path / "redundant") == files(tmp_path / "plain"), job.report()
     assert not job.events("replica-differs"), job.report()

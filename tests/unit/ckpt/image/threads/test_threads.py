@@ -454,6 +454,46 @@ def test_no_thread_stops_while_it_holds_the_table_of_threads() -> None:
                 others.go_on()
 
 
+@pytest.mark.skipif(
+    not hasattr(threading, "_maintain_shutdown_locks"),
+    reason="another Python: until 3.12 there is such a lock",
+)
+def test_a_thread_that_holds_a_lock_of_threading_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart it released the lock of the new process, which nobody held: `join` raised RuntimeError."""
+    entered, go = threading.Event(), threading.Event()
+
+    def maintain() -> None:
+        entered.set()
+        go.wait()
+
+    monkeypatch.setattr(threading, "_maintain_shutdown_locks", maintain)
+    with running(threading.Thread()._stop, end=go.set) as thread:  # type: ignore[attr-defined]
+        wait_until(entered.is_set)
+        with pytest.raises(Refused, match="a table of threads is being used"):
+            StoppedThreads(Stack(), lambda: [thread]).stop()
+
+
+def test_the_main_thread_is_not_captured_while_it_holds_a_lock_of_threading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reasons = []
+
+    class Table(dict[int, threading.Thread]):
+        def values(self) -> Any:
+            with pytest.raises(Refused) as refused:
+                capture(at="call")
+            reasons.append(refused.value.reason)
+            return super().values()
+
+    def program() -> None:
+        threading.enumerate()
+        capture(at="call")
+
+    monkeypatch.setattr(threading, "_active", Table(threading._active))  # type: ignore[attr-defined]
+    run_base(program)
+    assert reasons == ["a table of threads is being used"]
+
+
 def test_the_program_is_not_changed_where_a_thread_of_it_is_traced() -> None:
     stop, events = threading.Event(), []
 
