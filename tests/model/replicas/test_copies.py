@@ -25,7 +25,11 @@ def test_no_replica_is_called_wrong_that_is_right_and_no_error_of_a_copy_is_gone
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("ranks", "replicas", "more"),
-    [(2, 3, {"flips": 1}), (1, 3, {"flips": 1, "requests": 1}), (1, 2, {"flips": 1, "deaths": 2})],
+    [
+        (2, 3, {"flips": 1}),
+        (1, 3, {"flips": 1, "requests": 1}),
+        (1, 2, {"flips": 1, "deaths": 2, "requests": 1}),
+    ],
 )
 def test_the_same_within_larger_bounds(ranks: int, replicas: int, more: dict[str, int]) -> None:
     assert explore(SHIPPED, ranks, replicas, **ONE | more)[0] > 1000

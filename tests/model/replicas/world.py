@@ -257,7 +257,8 @@ class World:
         """All replicas tell their memory, at the same place."""
         job = self.supervisor
         run, epoch = job.incarnation, job.memories.epoch
-        planes = sorted(job.planes & job.memories.planes)
+        # `memories.planes` are those that the next comparison will be between: a copy may have joined since.
+        planes = sorted(job.planes & job.memories.comparisons[0].planes)
         if len({plane in self.wrong for plane in planes}) > 1:
             self.seen.add(run)
         elif len(planes) > 1:
