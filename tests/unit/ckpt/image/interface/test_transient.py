@@ -168,7 +168,7 @@ def digests_that_can_be_saved() -> str:
         (running_child, "the child process"),
         (cache_being_made, "functools.lru_cache is wrapping a function"),
         (child_being_started, "a child process is being started"),
-        (threads_being_listed, "the threads are being listed"),
+        (threads_being_listed, "a table of threads is being used"),
     ],
 )
 def test_named_where_it_is_held(program: Callable[[], str], named: str) -> None:
