@@ -22,7 +22,15 @@ from ckpt.undo import _status
 from ckpt.undo.allowance import Allowance
 from ckpt.undo.records import Binding, status_of
 
-__all__ = ["Copied", "content_digest", "copy_extents", "copy_file", "tail_digest", "tail_digest_of"]
+__all__ = [
+    "Copied",
+    "content_digest",
+    "copy_extents",
+    "copy_file",
+    "tail_digest",
+    "tail_digest_of",
+    "write_all",
+]
 
 _TAIL_BYTES = 4096
 _BLOCK_BYTES = 1 << 18
@@ -117,12 +125,18 @@ def _copy_blocks(reading: int, writing: int, nbytes: int, first: int) -> tuple[i
         digest.update(offset.to_bytes(8, "little"))
         digest.update(block)
         copied, end = copied + len(block), offset + len(block)
-        while block:
-            count = os.pwrite(writing, block, offset)
-            block, offset = block[count:], offset + count
+        write_all(writing, block, offset)
     if end != nbytes:
         _end_at(writing, nbytes)
     return copied, digest.hexdigest()
+
+
+def write_all(fd: int, data: bytes | bytearray, offset: int) -> None:
+    """Write all of it to this offset of the file. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(fd, view, offset)
+        view, offset = view[count:], offset + count
 
 
 def content_digest(fd: int) -> str:

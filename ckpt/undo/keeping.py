@@ -24,15 +24,16 @@ import os
 import stat
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from ckpt.undo import DIRECTORY, _status
 from ckpt.undo._watch import LogEnd, mac
 from ckpt.undo.allowance import Allowance
-from ckpt.undo.copying import copy_file, tail_digest
+from ckpt.undo.copying import copy_file, tail_digest, write_all
 from ckpt.undo.errors import LogDamaged
 from ckpt.undo.logs import LOG, boot_id, line_key, mark_unmade, mark_unwritable, name_of, read_records
-from ckpt.undo.recorder import Keep, OpenFile, Operation, Recorder
+from ckpt.undo.recorder import Changes, Keep, OpenFile, Operation, Recorder
 from ckpt.undo.records import (
     CLOCK_LIMIT_NS,
     Began,
@@ -211,6 +212,11 @@ class Keeper:
         keeps = self._recorder.before(operation, seen, time.time_ns(), threading.get_ident())
         return self._write_covered(operation, seen, keeps) if operation.target else self._write(keeps)
 
+    def ahead(self, changes: Changes) -> list[Uncovered]:
+        """See :meth:`ckpt.undo.recorder.Recorder.ahead`. Returns what cannot be undone. Raises OSError."""
+        seen = {path: (self._look or look)(path) for path in self._recorder.paths()}
+        return self._write(self._recorder.ahead(changes, seen, time.time_ns()))
+
     def _write_covered(
         self, operation: Operation, seen: Mapping[str, Binding], keeps: list[Keep]
     ) -> list[Uncovered]:
@@ -235,7 +241,7 @@ class Keeper:
         if not keeps or self._is_lost:
             return []
         uncovered: list[Uncovered] = []
-        due = list(keeps)
+        due = deque(keeps)
         try:
             self._open()
         except OSError as failure:
@@ -249,14 +255,14 @@ class Keeper:
             due.append(Keep(Uncovered("", reason, time.time_ns())))
             self._off_ns = 0
         while due:
-            keep = due.pop(0)
+            keep = due.popleft()
             try:
                 record = self._keep(keep)
             except _Unlinkable as failure:
-                due[:0] = self._recorder.unlinkable(keep, failure.status)
+                due.extendleft(reversed(self._recorder.unlinkable(keep, failure.status)))
                 continue
             except _Rebound as failure:
-                due[:0] = [self._recorder.rebound(keep, failure.binding, time.time_ns())]
+                due.appendleft(self._recorder.rebound(keep, failure.binding, time.time_ns()))
                 continue
             except OSError as failure:
                 record = Uncovered(keep.path, failure.strerror or str(failure), time.time_ns())
@@ -279,7 +285,7 @@ class Keeper:
         self._reserve(_RESERVED_BYTES)
         if not self.end.nbytes:
             first, line = self._line(self.end.mac, Began(boot_id(), time.time_ns(), self._host))
-            _write_all(self.end.fd, line, 0)
+            write_all(self.end.fd, line, 0)
             self.end.mac, self.end.nbytes = first, len(line)
             if self._host:
                 self._off_ns = abs(time.time_ns() - os.fstat(self.end.fd).st_mtime_ns)
@@ -291,7 +297,7 @@ class Keeper:
             self._reserve(len(lines) + _RESERVED_BYTES)
             end = self.end
             end.is_torn = True
-            _write_all(end.fd, lines, end.nbytes)
+            write_all(end.fd, lines, end.nbytes)
             end.mac, end.nbytes = last, end.nbytes + len(lines)
             end.records += lines.count(b"\n")
             end.is_torn = False
@@ -302,7 +308,7 @@ class Keeper:
         self.end.is_torn = True  # nobody else writes
         try:
             os.ftruncate(self.end.fd, self.end.nbytes)
-            _write_all(self.end.fd, self._line(self.end.mac, lost)[1], self.end.nbytes)
+            write_all(self.end.fd, self._line(self.end.mac, lost)[1], self.end.nbytes)
         except OSError:  # not even the space that had been reserved can be written
             with contextlib.suppress(OSError):  # then only the caller is told
                 mark_unwritable(self.end.fd)
@@ -391,10 +397,3 @@ def _out_of_the_way(fd: int) -> int:
         return fd
     os.close(fd)
     return high
-
-
-def _write_all(fd: int, data: bytes | bytearray, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        count = os.pwrite(fd, view, offset)
-        view, offset = view[count:], offset + count

@@ -46,7 +46,7 @@ from ckpt.undo.records import (
     dirname,
 )
 
-__all__ = ["Keep", "Kind", "OpenFile", "Operation", "Recorder", "Tables"]
+__all__ = ["Changes", "Keep", "Kind", "OpenFile", "Operation", "Recorder", "Tables"]
 
 NEVER_NS: Final = (1 << 63) - 1
 
@@ -69,6 +69,17 @@ class Operation(NamedTuple):
     path: str
     target: str = ""
     start: int = 0
+
+
+class Changes(NamedTuple):
+    """Many operations on files that are about to happen. ``names``: they are free, or bound to a file, and will be bound to
+    something else. ``linked``: names of files that get other names besides. ``written``: names of files whose contents
+    change.
+    """
+
+    names: dict[str, Binding]
+    linked: dict[str, Status]
+    written: dict[str, Status]
 
 
 class OpenFile(NamedTuple):
@@ -238,6 +249,19 @@ class Recorder:
                 kept += self._before_renaming(path, operation.target, seen, now_ns)
             case "attributes":
                 kept += self._before_attributes(path, binding, now_ns)
+        return kept
+
+    def ahead(self, changes: Changes, seen: Mapping[str, Binding], now_ns: int) -> list[Keep]:
+        """What to keep before all these changes, the only ones that anybody makes meanwhile. ``seen``: the bindings of
+        :meth:`paths`."""
+        self._is_new = False
+        kept = list(self._confirmed(seen, now_ns))
+        for path, binding in changes.names.items():
+            kept += self._name(path, binding, now_ns)
+        for path, status in changes.linked.items():
+            self._before_linking(path, status)
+        for path, status in changes.written.items():
+            kept += self._before_writing(Operation("rewrite", path), status, now_ns)
         return kept
 
     def _mix(self, name: str, source: str) -> None:

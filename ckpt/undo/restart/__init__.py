@@ -1,6 +1,7 @@
 """A restart puts files back: how, and what of it must survive a kill. What has to be undone: :mod:`ckpt.undo.planning`.
 
 :mod:`ckpt.undo.restart.putting_back` does it
+:mod:`ckpt.undo.restart.ahead`        names that it can record at once
 :mod:`ckpt.undo.restart.places`       reaches names and files without following a symbolic link
 :mod:`ckpt.undo.restart.restoring`    all intervals since a line
 :mod:`ckpt.undo.restart.provisional`  what is put back, and can be taken back, until every rank has loaded its image

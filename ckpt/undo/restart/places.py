@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from ckpt.transport.records import dataclass, field
 from ckpt.undo import _status
 from ckpt.undo.copying import copy_extents, copy_file, tail_digest_of
-from ckpt.undo.recorder import Kind, Operation
+from ckpt.undo.recorder import Changes, Kind, Operation
 from ckpt.undo.records import Binding, Status, renamed, status_of
 
 __all__ = ["OpenedFile", "Places", "Recording", "look_at"]
@@ -31,11 +31,13 @@ _BESIDE = ".ckpt-away-"
 
 @dataclass(slots=True)
 class Recording:
-    """What is changed may be taken back. ``before``: called before each change. ``beside``: what was to be moved to another
-    file system, by the path at which it lies meanwhile → where it is to go.
+    """What is changed may be taken back. ``before``: called before each change. ``ahead``: called before many changes; none
+    of them is told again. ``beside``: what was to be moved to another file system, by the path at which it lies meanwhile →
+    where it is to go.
     """
 
     before: Callable[[Operation], None]
+    ahead: Callable[[Changes], None]
     beside: dict[str, str] = field(default_factory=dict)
 
 
@@ -92,29 +94,33 @@ class Places:
         fd, name = self._at(path)
         os.symlink(target, name, dir_fd=fd)
 
-    def link(self, source: str, path: str) -> None:
+    def link(self, source: str, path: str, *, is_told: bool = False) -> None:
         """Another name for the file ``source``."""
-        self._tell("link", path, source)
+        if not is_told:
+            self._tell("link", path, source)
         (source_fd, old), (fd, new) = self._at(source), self._at(path)
         os.link(old, new, src_dir_fd=source_fd, dst_dir_fd=fd, follow_symlinks=False)
 
-    def rename(self, path: str, target: str) -> None:
-        self._tell("rename", path, target)
+    def rename(self, path: str, target: str, *, is_told: bool = False) -> None:
+        """``is_told``: both are names of files, or free, and recorded."""
+        if not is_told:
+            self._tell("rename", path, target)
         (source_fd, old), (fd, new) = self._at(path), self._at(target)
         os.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=fd)
-        self._forget(path)
-        self._forget(target)
+        if not is_told:
+            self._forget(path)
+            self._forget(target)
         if self._recording is not None and self._recording.beside:
             beside = self._recording.beside.items()
             self._recording.beside = {renamed(each, path, target): to for each, to in beside}
 
-    def move_out(self, path: str, target: str) -> None:
+    def move_out(self, path: str, target: str, *, is_told: bool = False) -> None:
         """Rename, or copy and remove where ``target``, which does not exist, is on another file system. Special files are
         removed only: they hold nothing. Where changes may be taken back, what cannot be renamed to there stays beside.
         """
         try:
             try:
-                self.rename(path, target)
+                self.rename(path, target, is_told=is_told)
             except PermissionError:
                 # For a directory that changes its parent, the right to write to it is needed
                 with self.opened(path) as found:
@@ -146,6 +152,11 @@ class Places:
             if failure.errno in _NOWHERE:
                 return None
             raise
+
+    @property
+    def record_ahead(self) -> Callable[[Changes], None] | None:
+        """:attr:`Recording.ahead`; None: nothing is recorded."""
+        return None if self._recording is None else self._recording.ahead
 
     def _tell(self, kind: Kind, path: str, target: str = "", start: int = 0) -> None:
         if self._recording is not None:
@@ -189,9 +200,10 @@ class OpenedFile:
     def close(self) -> None:
         os.close(self._fd)
 
-    def overwrite(self, source: str, nbytes: int, start: int = 0) -> None:
+    def overwrite(self, source: str, nbytes: int, start: int = 0, *, is_told: bool = False) -> None:
         """Give the file the first bytes of another one. What is before the offset ``start`` stays."""
-        self._tell("rewrite", 0)
+        if not is_told:
+            self._tell("rewrite", 0)
         self._is_kept = True
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         try:

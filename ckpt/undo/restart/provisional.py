@@ -36,8 +36,8 @@ from ckpt.undo.errors import NotKept, NotUndone
 from ckpt.undo.keeping import Keeper, look
 from ckpt.undo.logs import read_log
 from ckpt.undo.planning.plan import Log, Plan, make_plan
-from ckpt.undo.recorder import Operation, Recorder
-from ckpt.undo.records import Binding, FileId, and_above, below_another
+from ckpt.undo.recorder import Changes, Operation, Recorder
+from ckpt.undo.records import Binding, FileId, Uncovered, and_above, below_another
 from ckpt.undo.restart.ending import forget_end, leave_out, note_again
 from ckpt.undo.restart.kept_files import check_kept
 from ckpt.undo.restart.places import Places, Recording
@@ -175,11 +175,17 @@ def recorded(
             start = 0 if now is None else starts.get(now.file, 0)
             operation = operation._replace(kind="cut" if start else "rewrite", start=start)
         known.before(operation)
-        for each in keeper.before(operation):
+        refuse(keeper.before(operation))
+
+    def ahead(changes: Changes) -> None:
+        refuse(keeper.ahead(changes))
+
+    def refuse(uncovered: list[Uncovered]) -> None:
+        for each in uncovered:
             raise NotKept(f"what is there now could not be kept: {each.reason}", path=each.path)
 
     try:
-        yield Recording(before)
+        yield Recording(before, ahead)
     except NotUndone:
         keeper.close()
         take_back(job, key)

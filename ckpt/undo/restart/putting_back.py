@@ -25,6 +25,7 @@ from ckpt.transport.records import dataclass
 from ckpt.undo.errors import NotUndone
 from ckpt.undo.planning.plan import FilePlan, Plan
 from ckpt.undo.records import Binding, FileId, Status, and_above, dirname
+from ckpt.undo.restart.ahead import Ahead, Undone, record_ahead
 from ckpt.undo.restart.places import OpenedFile, Places, Recording
 
 __all__ = ["Problem", "put_back"]
@@ -33,7 +34,6 @@ _ASIDE = ".ckpt-undo-"
 _OF_ANOTHER = "since it was a file of another user ({})"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # link(2)
 _OWNER = stat.S_IRWXU
-_NAME_BYTES = 240  # of a name in `undone`, without its number
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,6 @@ class _PuttingBack:
     ) -> None:
         self._beside = aside
         self._plan = plan
-        self._undone = undone
         self._renumbered = renumbered
         self._aside: dict[str, str] = {}  # path at the checkpoint -> where the directory is put aside
         # As they are numbered now
@@ -93,7 +92,8 @@ class _PuttingBack:
         self._places = Places(recording)
         self._present: dict[FileId, list[str]] = {}  # names that files have now
         self._has_present = False
-        self._numbers: dict[bytes, int] = {}  # names in `undone` -> the next number
+        self._undone = Undone(undone, self._places)
+        self._recorded = Ahead({})
 
     def run(self) -> list[Problem]:
         try:
@@ -105,6 +105,8 @@ class _PuttingBack:
     def _run(self) -> None:
         self._make_changeable()
         self._put_aside()
+        with _named(next(iter(self._plan.names), "")):
+            self._recorded = record_ahead(self._plan, self._places, self._undone, self._is)
         for path, binding in self._plan.names.items():
             with _named(path):
                 self._put_name(path, binding)
@@ -195,7 +197,7 @@ class _PuttingBack:
                     Problem(self._aside[path], f"it may have been {path}, whose directory is gone")
                 )
             return
-        now = self._places.look(path)
+        now = self._recorded.names[path][0] if path in self._recorded.names else self._places.look(path)
         if binding is None:
             self._move_out(path, now)
         elif binding.is_directory:
@@ -270,14 +272,16 @@ class _PuttingBack:
 
     def _link(self, source: str, path: str, plan: FilePlan) -> bool:
         """Give the file its name. False: it cannot have another one besides."""
+        is_told = path in self._recorded.names and source == plan.link
         try:
-            self._places.link(source, path)
+            self._places.link(source, path, is_told=is_told)
         except OSError as failure:
             if failure.errno not in _NO_LINKS:
                 raise
             if source == plan.link or plan.status.links > 1:
                 return False
             self._places.rename(source, path)  # it is the file's only name, so it has been renamed
+            self._recorded.names.pop(source, None)
         return True
 
     def _present_name(self, file: FileId) -> str:
@@ -308,14 +312,8 @@ class _PuttingBack:
             return
         if now.is_file and now.links > 1:
             self._put_by_new_name(path)
-        if not self._numbers:
-            os.makedirs(self._undone, mode=0o700, exist_ok=True)
-        name = os.fsencode(os.path.basename(path))[:_NAME_BYTES]
-        number = self._numbers.get(name, 0)
-        while self._places.look(target := f"{self._undone}{os.sep}{number}-{os.fsdecode(name)}") is not None:
-            number += 1
-        self._numbers[name] = number + 1
-        self._places.move_out(path, target)
+        _, target = self._recorded.names.get(path, (None, ""))
+        self._places.move_out(path, target or self._undone.free_name(path), is_told=bool(target))
 
     # ------------------------------------------------------------------ files
 
@@ -334,7 +332,7 @@ class _PuttingBack:
         if found is not None:
             with found:
                 if self._is(found.status, file):
-                    self._put_contents(path, plan, found)
+                    self._put_contents(path, file, plan, found)
                     return
                 if plan.status.is_directory and found.status.is_directory and not plan.is_unsure:
                     self._set_attributes(path, found, plan.status)  # it may have been made again
@@ -357,13 +355,13 @@ class _PuttingBack:
         with self._places.opened(path) as found:
             file = self._by_numbers.get(found.status.file)
             if file is not None:
-                self._put_contents(path, self._plan.files[file], found)
+                self._put_contents(path, file, self._plan.files[file], found)
                 self._by_new_names.add(file)
 
-    def _put_contents(self, path: str, plan: FilePlan, file: OpenedFile) -> None:
+    def _put_contents(self, path: str, identity: FileId, plan: FilePlan, file: OpenedFile) -> None:
         nbytes = plan.nbytes
         if nbytes is not None and plan.copy:
-            file.overwrite(plan.copy, nbytes, plan.copy_start)
+            file.overwrite(plan.copy, nbytes, plan.copy_start, is_told=identity in self._recorded.written)
         elif nbytes is not None and (
             file.status.nbytes < nbytes or (plan.tail and file.tail_digest(plan.tail_nbytes) != plan.tail)
         ):

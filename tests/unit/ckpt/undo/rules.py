@@ -453,8 +453,8 @@ MUTANTS = [
     Mutant(
         "code is given for loading only where it can be taken back",
         "restart.provisional",
-        "        for each in keeper.before(operation):",
-        "        for each in keeper.before(operation)[:0]:",
+        "        for each in uncovered:",
+        "        for each in uncovered[:0]:",
         LOADING + "test_code_stays_as_it_is_where_it_could_not_be_kept",
     ),
     Mutant(
@@ -510,9 +510,44 @@ MUTANTS = [
     Mutant(
         "a copy of an end is written behind what has stayed",
         "restart.putting_back",
-        "            file.overwrite(plan.copy, nbytes, plan.copy_start)\n        elif",
-        "            file.overwrite(plan.copy, nbytes)\n        elif",
+        "            file.overwrite(plan.copy, nbytes, plan.copy_start, is_told=",
+        "            file.overwrite(plan.copy, nbytes, 0, is_told=",
         LOADING + "test_a_file_that_several_intervals_cut_is_taken_back_whole",
+    ),
+    Mutant(
+        "where directories have moved, changes are recorded one by one",
+        "restart.ahead",
+        "is None or plan.directories:",
+        "is None:",
+        LOADING + "test_a_file_below_a_directory_that_has_moved_is_taken_back",
+    ),
+    Mutant(
+        "a file that gets a name of those recorded together is known when its contents change",
+        "recorder",
+        "            self._before_linking(path, status)\n",
+        "            pass\n",
+        "test_rules.py::test_a_file_that_gets_a_name_recorded_ahead_is_one_of_the_checkpoint",
+    ),
+    Mutant(
+        "the name that a file gets in `undone` is recorded with the one that it loses",
+        "restart.ahead",
+        "    names.update((target, None) for",
+        "    dict((target, None) for",
+        LOADING + "test_files_that_are_recorded_together_are_given_and_taken_back_killed_at_any_step",
+    ),
+    Mutant(
+        "contents that are recorded together are copied before they change",
+        "restart.ahead",
+        "record(Changes(names, _linked(plan, found), dict(written.values())))",
+        "record(Changes(names, _linked(plan, found), {}))",
+        LOADING + "test_files_that_are_recorded_together_are_given_and_taken_back_killed_at_any_step",
+    ),
+    Mutant(
+        "names that are recorded together are recorded before they change",
+        "restart.ahead",
+        "record(Changes(names, ",
+        "record(Changes({}, ",
+        LOADING + "test_files_that_are_recorded_together_are_given_and_taken_back_killed_at_any_step",
     ),
     Mutant(
         "what is to stay is written down before anything else is done for that",
@@ -595,7 +630,7 @@ MUTANTS = [
     Mutant(
         "what is new goes to JOB/undone, not away",
         "restart.putting_back",
-        "self._places.move_out(path, target)",
+        "self._places.move_out(path, target or self._undone.free_name(path), is_told=bool(target))",
         "os.unlink(path) if not os.path.isdir(path) or os.path.islink(path) else __import__('shutil').rmtree(path)",
         "test_rules.py::test_what_is_new_is_kept_in_the_directory_for_it",
     ),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ckpt.undo.logs import LOG
-from ckpt.undo.records import Content
+from ckpt.undo.recorder import Changes, Recorder
+from ckpt.undo.records import Content, FileId, Name, Status
 from ckpt.undo.restart import restoring
 from ckpt.undo.restart.intervals import kept_of
 from tests.unit.ckpt.undo import test_sequences
@@ -123,3 +125,13 @@ def test_what_somebody_has_removed_since_the_end_comes_back(work: Watched) -> No
     os.unlink("state")
     assert not restoring.undo(str(work.job), KEY, 0, highest=1, from_start=True).problems
     assert Path("state").read_text() == "then"
+
+
+def test_a_file_that_gets_a_name_recorded_ahead_is_one_of_the_checkpoint() -> None:
+    """It was kept by a hard link. When its contents change under that name, there is no doubt that it was there before."""
+    recorder = Recorder()
+    recorder.begin(0, is_line_whole=False)
+    old, new = (Status(FileId(1, inode, inode), stat.S_IFREG | 0o600, 1, 4, 0, 0, 0) for inode in (1, 2))
+    changes = Changes({"/work/state": new}, {"/undo/1": old}, {"/work/state": old})
+    records = [keep.record for keep in recorder.ahead(changes, {}, 5)]
+    assert records == [Name("/work/state", new, 1, 5), Content("/undo/1", old, 2, "", 0, 0, 5)]

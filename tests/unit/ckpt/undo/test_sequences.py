@@ -34,6 +34,8 @@ OPERATIONS = [
     *("new", "new", "write", "append", "patch", "truncate", "rename", "rename", "rename", "remove", "rmdir"),
     *("mkdir", "mkdir", "rmtree", "link", "symlink", "chmod", "utime"),
 ]
+FILES = [name for name in OPERATIONS if name not in ("rename", "mkdir", "rmdir", "rmtree")] + ["replace"] * 3
+"""No directory gets another name."""
 Tree = dict[str, tuple[object, ...]]
 
 
@@ -153,6 +155,10 @@ class Rank:
         path = followed(path)
         self.tell("rewrite", path)
         os.truncate(path, self.random.randint(0, 20))
+
+    def replace(self, path: str, other: str) -> None:
+        if not os.path.isdir(path):
+            self.rename(path, other)
 
     def rename(self, path: str, other: str) -> None:
         path, other = map(canonical, (path, other))

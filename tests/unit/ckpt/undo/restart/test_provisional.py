@@ -11,8 +11,11 @@ import pytest
 
 from ckpt.undo.chain import intervals, undo_path
 from ckpt.undo.errors import NotKept, NotUndone
+from ckpt.undo.keeping import Keeper
 from ckpt.undo.logs import read_log
 from ckpt.undo.planning.plan import Log, Plan, make_plan
+from ckpt.undo.recorder import Changes, Operation
+from ckpt.undo.records import Uncovered
 from ckpt.undo.restart import provisional, restoring
 from ckpt.undo.restart.ending import changed_since, note_end
 from ckpt.undo.restart.provisional import give_code, is_given, take_back
@@ -189,11 +192,17 @@ def what_is_known(job: Job) -> dict[str, bytes]:
 
 
 def check_all(
-    where: str, seed: int, choose: random.Random, *, links: bool = True, job_where: str | None = None
+    where: str,
+    seed: int,
+    choose: random.Random,
+    *,
+    links: bool = True,
+    job_where: str | None = None,
+    operations: list[str] = sequences.OPERATIONS,
 ) -> bool:
     """All intervals since a line are given, taken back, given again, and kept; each is killed now and then. Returns whether
     that had anything to do."""
-    with job_of(where, seed, choose.choice([1, 2, 3]), job_where) as job:
+    with job_of(where, seed, choose.choice([1, 2, 3]), job_where, operations) as job:
         line = choose.randrange(job.epoch)
         job.close()
         restoring.ended(job.path, KEY)
@@ -210,6 +219,7 @@ def check_all(
             killed_now_and_then(choose, lambda: back(job))
             assert tree_of(job.root) == now, (seed, step)
             assert not links or what_is_known(job) == known, (seed, step)
+            assert not links or not sequences.paths_below(f"{job.path}/undone"), (seed, step)
             assert not changed_since(job.path, KEY), (seed, step)
         waiting = prepared(job, line)
         problems = waiting.give(LIMIT_BYTES).problems
@@ -241,6 +251,50 @@ def check_all(
 def test_all_is_given_and_taken_back_or_kept_killed_at_any_step(where: str) -> None:
     done = sum(check_all(where, seed, random.Random(seed)) for seed in range(SEQUENCES))
     assert done > SEQUENCES // 2
+
+
+def test_files_that_are_recorded_together_are_given_and_taken_back_killed_at_any_step(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no directory has moved, most changes are recorded before the first of them is made."""
+    told: list[Changes | Operation] = []
+
+    class Told(Keeper):
+        def ahead(self, changes: Changes) -> list[Uncovered]:
+            told.append(changes)
+            return super().ahead(changes)
+
+        def before(self, operation: Operation) -> list[Uncovered]:
+            told.append(operation)
+            return super().before(operation)
+
+    monkeypatch.setattr(provisional, "Keeper", Told)
+    done = sum(
+        check_all(where, seed, random.Random(seed), operations=sequences.FILES) for seed in range(SEQUENCES)
+    )
+    assert done > SEQUENCES // 2
+    together = [changes for changes in told if isinstance(changes, Changes)]
+    several = sum(len(each.names) + len(each.written) for each in together)
+    assert several > len(told) - len(together)
+
+
+def test_a_file_below_a_directory_that_has_moved_is_taken_back(where: str) -> None:
+    """Its name leads to it only when the directory has its own name again: it cannot be recorded before."""
+    with job_of(where, 0, lines=0) as job:
+        rank, root = job.ranks[0], os.path.join(job.root, "0")
+        os.mkdir(f"{root}/old")
+        Path(root, "old", "state").write_bytes(b"then")
+        job.checkpoint()
+        rank.rename(f"{root}/old", f"{root}/new")
+        for path in (f"{root}/new/other", f"{root}/new/state"):
+            rank.tell("rewrite", path)
+            Path(path).write_bytes(b"now")
+        rank.rename(f"{root}/new/other", f"{root}/new/state")
+        now = tree_of(job.root)
+        prepared(job, 0).give(LIMIT_BYTES)
+        assert tree_of(job.root) == job.trees[0]
+        back(job)
+        assert tree_of(job.root) == now
 
 
 def test_all_is_given_and_kept_from_another_file_system(where: str, tmp_path: Path) -> None:

@@ -93,11 +93,17 @@ class Job:
 
 
 @contextlib.contextmanager
-def job_of(where: str, seed: int, lines: int = 3, job_where: str | None = None) -> Iterator[Job]:
+def job_of(
+    where: str,
+    seed: int,
+    lines: int = 3,
+    job_where: str | None = None,
+    operations: list[str] = sequences.OPERATIONS,
+) -> Iterator[Job]:
     job = Job(where, seed, job_where or where)
     for _ in range(lines):
         job.checkpoint()
-        job.run()
+        job.run(operations)
     try:
         yield job
     finally:
