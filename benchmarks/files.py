@@ -20,6 +20,7 @@ without end. Such a file system is refused: `--on DIR` takes another one.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -30,12 +31,18 @@ from ckpt.undo.watching import FileWatch
 
 WORK = {
     "create": (100_000, 1.05),
+    "create_there": (100_000, 1.05),
     "remove": (50_000, 1.05),
     "append": (1_000_000, 1.02),
     "append_anew": (100_000, 1.25),
     "replace": (20_000, 1.05),
 }
-NAMES = {"append": "append to ten logs that stay open", "append_anew": "append, each line opens its log"}
+NAMES = {
+    "create": "new files in new directories",
+    "create_there": "new files in directories that were there",
+    "append": "append to ten logs that stay open",
+    "append_anew": "append, each line opens its log",
+}
 FILES = 10_000
 RESTART_GOAL_MS = 2000.0
 LATER_GOAL_MS = 5.0
@@ -47,10 +54,15 @@ def run(folder: Path, what: str, count: int, choice: str) -> tuple[int, int, int
     """ns until the program's first line, ns that the work took, and ns that it used of a core."""
     out = folder / "out"
     name = folder / f"job-{time.monotonic_ns()}"
+    there = folder / "there"
+    if what == "create_there":
+        for number in range(0, count, 1000):
+            (there / f"{number // 1000}").mkdir(parents=True)
     os.sync()  # what the run before has written is not this one's
     with Job(name, "files.py", what, count, out, ranks=1, flags=("--files", choice)) as job:
         job.finish()
         began_ns, took_ns, used_ns = map(int, out.read_text().split())
+        shutil.rmtree(there, ignore_errors=True)
         return began_ns - job.started_ns, took_ns, used_ns
 
 

@@ -18,6 +18,13 @@ def create(count: int) -> None:
             file.write("small")
 
 
+def create_there(count: int) -> None:
+    """Small files, a thousand in a directory that is there when the job starts."""
+    for number in range(count):
+        with open(f"../there/{number // 1000}/{number}", "w") as file:
+            file.write("small")
+
+
 def remove(count: int) -> None:
     """Such files are made, and removed with their directories."""
     create(count)
