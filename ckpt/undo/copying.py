@@ -176,8 +176,6 @@ def _many_blocks(fd: int, nbytes: int, first: int) -> Iterator[tuple[int, bytes]
 def _read(fd: int, nbytes: int, offset: int) -> bytes:
     """What is missing, because the file has just been cut, are zeros: so much the copy has, too."""
     block = os.pread(fd, nbytes, offset)
-    if len(block) == nbytes:
-        return block
     while len(block) < nbytes and (more := os.pread(fd, nbytes - len(block), offset + len(block))):
         block += more
     return block.ljust(nbytes, b"\0")

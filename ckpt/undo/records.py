@@ -44,6 +44,7 @@ __all__ = [
     "Status",
     "Uncovered",
     "Whole",
+    "above",
     "and_above",
     "below_another",
     "dirname",
@@ -272,6 +273,12 @@ def and_above(path: str) -> tuple[str, ...]:
     """The path, and the directories above it but for the root, nearest first."""
     above = dirname(path)
     return () if path == above else (path, *_and_above(above))
+
+
+def above(path: str) -> tuple[str, ...]:
+    """The directories above the path, nearest first; the root is the last."""
+    found = and_above(path)
+    return (*found[1:], posixpath.sep) if found else ()
 
 
 _PATHS = ("path", "source", "target")

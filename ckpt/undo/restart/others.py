@@ -13,12 +13,11 @@ Not here: what is left out of a restart (:mod:`ckpt.undo.restart.ending`).
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ckpt.undo.keeping import look
 from ckpt.undo.planning.plan import Log, Plan
-from ckpt.undo.records import Binding, FileId, Moved, Name, Noted, Uncovered
+from ckpt.undo.records import Binding, FileId, Moved, Name, Noted, Uncovered, above
 from ckpt.undo.sealing import read_notes
 
 __all__ = ["Touched", "changed_by_others", "differing", "notes_of"]
@@ -54,7 +53,7 @@ class Touched:
     def has(self, path: str, files: Iterable[FileId]) -> bool:
         if path in self._paths or not self._files.isdisjoint(files):
             return True
-        return not self._names.isdisjoint((path, *_above(path)))
+        return not self._names.isdisjoint((path, *above(path)))
 
 
 def notes_of(logs: Sequence[Log], key: bytes) -> list[Noted] | None:
@@ -113,9 +112,3 @@ def _told(binding: Binding, file: FileId) -> Told:
     if binding.is_symlink:
         return ("link", binding.target)
     return (*file, binding.mode, binding.nbytes, binding.mtime_ns)
-
-
-def _above(path: str) -> Iterator[str]:
-    while path != posixpath.dirname(path):
-        path = posixpath.dirname(path)
-        yield path

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from ckpt.transport.records import dataclass
 from ckpt.undo.errors import NotUndone
 from ckpt.undo.planning.plan import FilePlan, Plan
-from ckpt.undo.records import Binding, FileId, Status, and_above, dirname
+from ckpt.undo.records import Binding, FileId, Status, above, dirname
 from ckpt.undo.restart.ahead import Ahead, Undone, record_ahead
 from ckpt.undo.restart.places import OpenedFile, Places, Recording
 
@@ -151,28 +151,31 @@ class _PuttingBack:
                 continue  # another rank has made the directory
             aside = f"{self._beside}{binding.file.inode}"
             places = [*places, path]
-            places += [os.path.join(above, aside) for above in dict.fromkeys(_above(places))]
+            places += [
+                os.path.join(each, aside)
+                for each in dict.fromkeys(each for place in places for each in above(place))
+            ]
             place = next((each for each in places if self._is(self._places.look(each), binding.file)), None)
             stays = path in self._plan.doubtful or not self._is_in_another(path)
             if place is not None and not (place == path and stays):
                 found[path] = (place, aside)
         unsteady = self._unsteady(found)
         for path, (place, aside) in sorted(found.items(), key=lambda item: -item[1][0].count(os.sep)):
-            above = os.path.dirname(place)
-            while not unsteady.isdisjoint((above, *_above([above]))):
-                above = os.path.dirname(above)
+            into = dirname(place)
+            while not unsteady.isdisjoint((into, *above(into))):
+                into = dirname(into)
             with _named(path):
-                self._places.rename(place, os.path.join(above, aside))
-            self._aside[path] = os.path.join(above, aside)
+                self._places.rename(place, os.path.join(into, aside))
+            self._aside[path] = os.path.join(into, aside)
 
     def _is_in_another(self, path: str) -> bool:
         """Is the path below a directory that will make room for the one of the checkpoint? A restart that was killed has
         made it."""
-        for above in _above([path]):
-            binding = self._plan.names.get(above)
+        for each in above(path):
+            binding = self._plan.names.get(each)
             if binding is not None and binding.is_directory:
-                now = self._places.look(above)
-                if now is None or self._is_another(above, binding, now):
+                now = self._places.look(each)
+                if now is None or self._is_another(each, binding, now):
                     return True
         return False
 
@@ -225,7 +228,7 @@ class _PuttingBack:
         """Does the directory of the path not exist, because of a change that could not be recorded, or because the path is
         that of another rank's directory, and was another one at the checkpoint?"""
         if path not in self._plan.doubtful and (
-            not self._unknown or self._unknown.isdisjoint(("", directory, *_above([directory])))
+            not self._unknown or self._unknown.isdisjoint(("", directory, *above(directory)))
         ):
             return False
         found = self._places.look(directory)
@@ -377,14 +380,6 @@ class _PuttingBack:
         if refused := file.set_attributes(status):
             reason = f"its {' and '.join(refused)} cannot be put back, {_OF_ANOTHER.format(status.user)}"
             self._problems.append(Problem(path, reason))
-
-
-def _above(paths: list[str]) -> Iterator[str]:
-    """The directories above the paths, nearest first."""
-    for path in paths:
-        if path != os.sep:
-            yield from and_above(path)[1:]
-            yield os.sep
 
 
 @contextlib.contextmanager

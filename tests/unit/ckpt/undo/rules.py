@@ -602,7 +602,7 @@ MUTANTS = [
     Mutant(
         "what is put aside is not put where something moves",
         "restart.putting_back",
-        "while not unsteady.isdisjoint((above, *_above([above]))):",
+        "while not unsteady.isdisjoint((into, *above(into))):",
         "while False:",
         One(1135),
     ),
