@@ -15,8 +15,10 @@ Not here: how names are changed (:mod:`ckpt.undo.restart.putting_back`), the rec
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
 from ckpt.transport.records import NamedTuple
 from ckpt.undo.planning.plan import Plan
@@ -27,6 +29,9 @@ from ckpt.undo.restart.places import Places
 __all__ = ["Ahead", "Undone", "record_ahead"]
 
 _NAME_BYTES = 240  # of a name in `undone`, without its number
+_AT_ONCE: Final = 10_000
+
+_Key = TypeVar("_Key")
 
 
 class Undone:
@@ -67,11 +72,21 @@ def record_ahead(
         return Ahead({})
     changing = _changing(plan, places, is_now)
     found = {path: (now, undone.free_name(path) if now else "") for path, now in changing}
-    names = {path: now for path, (now, _) in found.items()}
-    names.update((target, None) for _, target in found.values() if target)
     written = {file: (path, now) for file, path, now in _written(plan, places, is_now)}
-    record(Changes(names, _linked(plan, found), dict(written.values())))
+    for several in _pieces(found):
+        names = {path: found[path][0] for path in several}
+        names.update((target, None) for path in several if (target := found[path][1]))
+        record(Changes(names, _linked(plan, several), {}))
+    for files in _pieces(written):
+        record(Changes({}, {}, dict(written[file] for file in files)))
     return Ahead(found, frozenset(written))
+
+
+def _pieces(keys: Iterable[_Key]) -> Iterator[list[_Key]]:
+    """So many at once that their lines of the log fit into memory."""
+    left = iter(keys)
+    while several := list(itertools.islice(left, _AT_ONCE)):
+        yield several
 
 
 def _changing(

@@ -531,15 +531,15 @@ MUTANTS = [
     Mutant(
         "the name that a file gets in `undone` is recorded with the one that it loses",
         "restart.ahead",
-        "    names.update((target, None) for",
-        "    dict((target, None) for",
+        "        names.update((target, None) for",
+        "        dict((target, None) for",
         LOADING + "test_files_that_are_recorded_together_are_given_and_taken_back_killed_at_any_step",
     ),
     Mutant(
         "contents that are recorded together are copied before they change",
         "restart.ahead",
-        "record(Changes(names, _linked(plan, found), dict(written.values())))",
-        "record(Changes(names, _linked(plan, found), {}))",
+        "        record(Changes({}, {}, dict(",
+        "        tuple(({}, {}, dict(",
         LOADING + "test_files_that_are_recorded_together_are_given_and_taken_back_killed_at_any_step",
     ),
     Mutant(

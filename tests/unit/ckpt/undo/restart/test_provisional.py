@@ -16,7 +16,7 @@ from ckpt.undo.logs import read_log
 from ckpt.undo.planning.plan import Log, Plan, make_plan
 from ckpt.undo.recorder import Changes, Operation
 from ckpt.undo.records import Uncovered
-from ckpt.undo.restart import provisional, restoring
+from ckpt.undo.restart import ahead, provisional, restoring
 from ckpt.undo.restart.ending import changed_since, note_end
 from ckpt.undo.restart.provisional import give_code, is_given, take_back
 from ckpt.undo.restart.putting_back import Problem
@@ -269,6 +269,7 @@ def test_files_that_are_recorded_together_are_given_and_taken_back_killed_at_any
             return super().before(operation)
 
     monkeypatch.setattr(provisional, "Keeper", Told)
+    monkeypatch.setattr(ahead, "_AT_ONCE", 3)
     done = sum(
         check_all(where, seed, random.Random(seed), operations=sequences.FILES) for seed in range(SEQUENCES)
     )
