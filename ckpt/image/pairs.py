@@ -141,7 +141,9 @@ class Dump:
         }
         found = self.prepared.references.lazy
         found.clear()
+        self.prepared.references.is_header = True
         self.pickler.dump(header)
+        self.prepared.references.is_header = False
         for name, module in modules.items():
             self._write_module(name, module)
         modules_ns = time.perf_counter_ns()

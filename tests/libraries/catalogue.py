@@ -259,6 +259,20 @@ row["k"] = 1; row.append(); row["k"] = 2; attributes = a.attrs
 a[1] = 3.5; row["v"] = 5; row.append(); t.flush(); attributes.unit = "m"; f.flush()
 print(a[:], t[-1], f.root.x is a, t.cols.k[0], a.attrs.unit); f.close()
 """),
+    Library("tables (indexed)", "tables", "an indexed table that is being filled", """
+import tables
+f = tables.open_file("i.h5", "w"); t = f.create_table("/", "t", {"k": tables.Int64Col()}); t.append([(0,)]); t.cols.k.create_index()
+---
+for k in range(1, 30): t.append([(k,)]); t.flush()
+print(t.nrows, t._indexedrows, [r["k"] for r in t.where("k > 25")]); f.close()
+"""),
+    Library("pandas (HDFStore)", "pandas", "a store that stays open and is being filled", """
+import pandas as pd, tables
+s = pd.HDFStore("h.h5", "w"); s.append("d", pd.DataFrame({"a": range(5)}))
+---
+for k in range(1, 4): s.append("d", pd.DataFrame({"a": range(5)}, index=range(5 * k, 5 * k + 5)))
+print(len(s.select("d", "index > 3")), s.keys()); s.close()
+"""),
     Library("zarr", "zarr", "arrays and groups on disk and in memory", """
 import zarr
 z = zarr.open_array("z.zarr", mode="w", shape=(4,), dtype="f8"); z[0] = 1.5; g = zarr.open_group("g.zarr", mode="w")
@@ -307,11 +321,17 @@ d = orjson.loads(b'{"a": [1, 2.5, null]}')
 ---
 print(orjson.dumps(d))
 """),
-    Library("msgpack", "msgpack", "data; a packer in C", """
+    Library("msgpack", "msgpack", "data", """
 import msgpack
 d = msgpack.packb([1, "x", 2.5])
 ---
 print(msgpack.unpackb(d))
+"""),
+    Library("msgpack (packers)", "msgpack", "a packer in C, an unpacker half-way", """
+import msgpack
+p = msgpack.Packer(autoreset=False); p.pack(1); u = msgpack.Unpacker(); u.feed(msgpack.packb("a") + b"\\xa3bc"); next(u)
+---
+p.pack("x"); u.feed(b"d"); print(p.bytes(), list(u))
 """),
     Library("protobuf", "google.protobuf", "messages", """
 from google.protobuf import struct_pb2
@@ -483,6 +503,13 @@ import shapely
 p = shapely.Point(0, 0).buffer(1)
 ---
 print(round(p.area, 6), p.contains(shapely.Point(0.5, 0)))
+"""),
+    Library("shapely (prepared)", "shapely", "prepared geometries, a tree", """
+import shapely
+from shapely.prepared import prep
+b = shapely.box(0, 0, 2, 2); p = prep(b); t = shapely.STRtree([b, shapely.Point(5, 5)])
+---
+print(p.contains(shapely.Point(1, 1)), p.context is b, shapely.is_prepared(b), t.query(shapely.box(4, 4, 6, 6)))
 """),
     Library("astropy", "astropy", "quantities, tables, times", """
 import astropy.units as u

@@ -42,6 +42,23 @@ g = u.select_atoms("name A")
 ---
 g.translate([1, 0, 0]); print(u.atoms.positions.sum(), g.names, g.center_of_geometry(), g.universe is u)
 """),
+    Library("MDAnalysis (updating groups)", "MDAnalysis", "groups that are updated at each frame", """
+import MDAnalysis as mda, numpy as np
+u = mda.Universe.empty(4, n_residues=2, atom_resindex=[0, 0, 1, 1], trajectory=True); u.add_TopologyAttr("resid", [1, 2])
+u.atoms.positions = np.arange(12.0).reshape(4, 3); g = u.select_atoms("around 6 resid 2", updating=True); n = len(g)
+---
+g.update_selection(); print(n, g.ix, g.universe is u)
+"""),
+    Library("MDAnalysis (written files)", "MDAnalysis", "trajectories that have been written, and are read", """
+import MDAnalysis as mda, numpy as np, os
+u = mda.Universe.empty(4, trajectory=True); u.dimensions = [9, 9, 9, 90, 90, 90]; u.atoms.positions = np.ones((4, 3))
+d = mda.Writer("t.dcd", 4); x = mda.Writer("t.xtc", 4)
+for k in range(3): d.write(u.atoms); x.write(u.atoms)
+d.close(); x.close()
+v = mda.Universe.empty(4); v.load_new("t.dcd"); it = iter(v.trajectory); next(it)
+---
+print(os.path.getsize("t.dcd"), os.path.getsize("t.xtc"), [(t.frame, float(v.atoms.positions.sum())) for t in it])
+"""),
     Library("simpy", "simpy", "an environment, half-way, with its processes", """
 import simpy
 log = []

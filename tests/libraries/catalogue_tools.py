@@ -215,6 +215,13 @@ l = structlog.get_logger().bind(a=1); structlog.contextvars.bind_contextvars(c=2
 ---
 l.bind(b=2).warning("two"); structlog.get_logger().info("three"); print(out, structlog.contextvars.get_contextvars(), structlog.is_configured())
 """),
+    Library("structlog (files)", "structlog", "loggers that write to a file, bound and by a factory", """
+import structlog
+f = open("s.log", "w+"); structlog.configure(processors=[structlog.processors.KeyValueRenderer()], logger_factory=structlog.WriteLoggerFactory(f))
+l = structlog.get_logger().bind(a=1); l.info("one"); p = structlog.PrintLogger(f); b = structlog.BytesLogger(open("b.log", "wb"))
+---
+l.info("two"); structlog.get_logger().info("three"); p.info("four"); b.info(b"five"); f.seek(0); print(f.read(), open("b.log").read())
+"""),
     Library("prometheus-client", "prometheus_client", "counters of the global registry", """
 import prometheus_client as p
 c = p.Counter("jobs", "x", ["kind"]); c.labels("a").inc(2); h = p.Histogram("t", "x", buckets=[1, 2]); h.observe(1.5)

@@ -4,6 +4,9 @@ As with h5py (:mod:`ckpt.image.libraries.hdf5`): before an image all files are f
 rows that were appended included. At a restart a file is opened again at its path, for reading or for reading and
 writing as before, and nodes are found again by their paths. **The content is not rolled back** by this module.
 
+While a table is being written no image is taken, however long that takes: flushing it then would add the same rows to its
+index once more, in the program's own process.
+
 The row for appending (``table.row``) gets the values again that it had. Rows of a loop over a table, closed nodes,
 and files with a driver of their own are refused by name.
 """
@@ -18,12 +21,20 @@ from ckpt.image.interface.library import Library, Reducer, by_name
 
 __all__ = ["Tables"]
 
+_WRITING = (
+    *("Table.append", "Table.flush", "Table.flush_rows_to_index", "Table._save_buffered_rows"),
+    *("Table.modify_rows", "Table.modify_columns", "Table.modify_column", "Table.modify_coordinates"),
+    *("Table.remove_rows", "Table.reindex", "Table.reindex_dirty", "_column__create_index"),
+)
+
 
 class Tables(Library):
     transient_functions = (
         ("tables.file:open_file", "a file of PyTables is being opened"),
         ("tables.file:File.close", "a file of PyTables is being closed"),
+        *((f"tables.table:{name}", "a table of PyTables is being written") for name in _WRITING),
     )
+    moment_limit_s = 1e9  # what such a call has half done is not in an image
 
     def reducers(self) -> dict[type, Reducer]:
         return {

@@ -1,7 +1,11 @@
-"""Libraries that work with the program's own classes and functions, and keep what they know of them in their own modules.
+"""Libraries that work with the program's own classes, functions and files, and keep what they know of them in their own
+modules or objects.
 
     sqlalchemy      sessions, mapped classes, statements, listeners of events
     dask            the configuration, pools of threads, callbacks
+    structlog       the configuration, loggers that write to files
+    shapely         prepared geometries
+    mdanalysis      files that have been written, what its parser of selections has been told
 
 Not here: connections to files of SQLite (:mod:`ckpt.image.stdlib.sqlite`), django (:mod:`ckpt.image.tools.django`).
 """

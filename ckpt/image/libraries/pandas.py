@@ -17,6 +17,7 @@ the others.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pickle import PicklingError
 from typing import Any
@@ -29,6 +30,10 @@ from ckpt.image.interface.library import Library, Reducer, by_name
 __all__ = ["Pandas"]
 
 _AT_ONCE_ROWS = 100_000
+_STORES = "pandas.io.pytables"
+_HAS_TABLES = f"{_STORES}:tables"
+"""Not the name of an option. An ``HDFStore`` that comes back is not opened by pandas, which imports PyTables for its stores,
+in a variable of its own, when it opens the first one."""
 
 
 class Pandas(Library):
@@ -73,7 +78,10 @@ class Pandas(Library):
 
     def note_settings(self) -> dict[str, Any]:
         config = sys.modules.get("pandas._config.config")
-        return _flat(getattr(config, "_global_config", {}), "")
+        found = _flat(getattr(config, "_global_config", {}), "")
+        if getattr(sys.modules.get(_STORES), "_table_mod", None) is not None:
+            found[_HAS_TABLES] = True
+        return found
 
     def apply_settings(self, saved: dict[str, Any]) -> None:
         """Set the options that differ from the saved ones. Callbacks of options run, as when the program set them."""
@@ -81,6 +89,8 @@ class Pandas(Library):
         for key, value in saved.items():
             if key in present and present[key] is not value and present[key] != value:
                 self.module.set_option(key, value)
+        if saved.get(_HAS_TABLES):
+            importlib.import_module(_STORES)._tables()
 
 
 def _flat(options: dict[str, Any], prefix: str) -> dict[str, Any]:

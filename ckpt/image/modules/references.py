@@ -77,6 +77,8 @@ class References:
     ``__version__`` of by-reference modules, by top-level name. ``added``: module → names that a by-reference module has got
     since :meth:`note_names`. ``changed``, ``held_locks``: changes and held locks in installed packages, for one image.
     ``lazy``: (module, variable) → object, for lazy variables that the pickler has met (:mod:`ckpt.image.modules.lazy`).
+    ``is_header``: is the part being saved that is loaded before modules are imported? Texts are then no references, as
+    they would have their modules imported out of turn.
     """
 
     def __init__(self) -> None:
@@ -84,6 +86,7 @@ class References:
         self.versions: dict[str, str] = {}
         self.added: dict[str, list[str]] = {}
         self.lazy: dict[tuple[str, str], object] = {}
+        self.is_header = False
         self._module_states = _lookup.ModuleStates()
         self._module_count = 0
         self._ids: dict[int, Pid] = {}
@@ -194,6 +197,8 @@ class References:
             more_ids[id(value)] = ("live", name)
 
         def checked(pid: Pid, obj: object) -> Pid | None:
+            if self.is_header and type(obj) is str:
+                return None
             found = self._checked(pid, obj)
             if found is not None:
                 note(found)

@@ -254,3 +254,17 @@ def test_what_is_put_into_a_package_whose_name_begins_as_ours_does_is_kept(
     text = f"from {package} import _csv\ndef report(): return 'its own'\n"
     found = resumed_output(tmp_path, source, files={f"site-packages/{package}/__init__.py": text})
     assert found == "the program's\n"
+
+
+def test_texts_in_the_header_are_no_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchmetrics sets ``PIL.PILLOW_VERSION = PIL.__version__``. The header of an image, which is read before modules are
+    imported, has the versions of packages: with that very text by its name, no image of a program with both could be loaded.
+    """
+    text = "".join(["1.", "7"])
+    monkeypatch.setattr(json, "OLD_VERSION", text, raising=False)
+    references = References()
+    references.refresh()
+    find = references.finder({}, lambda _: None, lambda _: None, lambda _: None)
+    assert find(text) == ("attr", "json", "OLD_VERSION")
+    references.is_header = True
+    assert find(text) is None and find(json) == ("module", "json")
