@@ -141,9 +141,12 @@ class Dump:
         }
         found = self.prepared.references.lazy
         found.clear()
-        self.prepared.references.is_header = True
-        self.pickler.dump(header)
-        self.prepared.references.is_header = False
+        references = self.prepared.references
+        references.is_header = True
+        try:
+            self.pickler.dump(header)
+        finally:
+            references.is_header = False
         for name, module in modules.items():
             self._write_module(name, module)
         modules_ns = time.perf_counter_ns()

@@ -62,6 +62,16 @@ def test_ranks_see_who_they_are(start: Start, tmp_path: Path) -> None:
     ]
 
 
+def test_a_rank_that_is_alone_is_no_part_of_a_distributed_torch(start: Start, tmp_path: Path) -> None:
+    """accelerate and transformers take LOCAL_RANK for the sign of one, and fail without MASTER_ADDR."""
+    app = write_app(
+        tmp_path, "import os\nprint(os.environ['WORLD_SIZE'], sorted({'LOCAL_RANK'} & {*os.environ}))\n"
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "1 []\n"
+
+
 def test_a_module_is_run_with_m(start: Start, tmp_path: Path) -> None:
     package = tmp_path / "simulation"
     package.mkdir()
