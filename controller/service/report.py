@@ -8,12 +8,20 @@ output, one per line: every line of the event log, ``{"event": "output", "rank",
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import Any
 
 from ckpt.controller.service.passthrough import Outlet, with_prefix
 from ckpt.controller.supervision.messages import encode_line
 from ckpt.store.job.eventlog import iso_time
+
+
+def how_to_go_on(path: str, committed: int | None) -> str:
+    """What the user can do with a job that has been stopped. `committed`: the newest checkpoint that a restart uses by itself."""
+    if committed is None:
+        return "nothing was committed; `ckpt run --resume auto` starts from the beginning"
+    return f"`ckpt restart {shlex.quote(path)}` goes on from checkpoint {committed}"
 
 
 class Reporter:
