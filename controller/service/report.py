@@ -17,11 +17,11 @@ from ckpt.controller.supervision.messages import encode_line
 from ckpt.store.job.eventlog import iso_time
 
 
-def how_to_go_on(path: str, committed: int | None) -> str:
-    """What the user can do with a job that has been stopped. `committed`: the newest checkpoint that a restart uses by itself."""
-    if committed is None:
-        return "nothing was committed; `ckpt run --resume auto` starts from the beginning"
-    return f"`ckpt restart {shlex.quote(path)}` goes on from checkpoint {committed}"
+def how_to_go_on(path: str, usable: int | None) -> str:
+    """What to do with a job that has been stopped. `usable`: the newest checkpoint that a restart takes by itself."""
+    if usable is None:
+        return "there is no checkpoint to go on from; `ckpt run --resume auto` starts from the beginning"
+    return f"`ckpt restart {shlex.quote(path)}` goes on from checkpoint {usable}"
 
 
 class Reporter:

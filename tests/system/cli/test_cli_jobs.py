@@ -281,9 +281,10 @@ def test_a_stopped_job_says_how_to_go_on(count: Callable[..., Job]) -> None:
     job.wait_event("running")
     assert run_ckpt("stop", job.directory).returncode == 0
     assert job.finish() == 143
-    assert "nothing was committed; `ckpt run --resume auto` starts from the beginning" in job.stderr, (
-        job.report()
-    )
+    assert (
+        "there is no checkpoint to go on from; `ckpt run --resume auto` starts from the beginning"
+        in job.stderr
+    ), job.report()
 
 
 def test_a_job_stopped_after_a_checkpoint_says_which_one_a_restart_goes_on_from(
