@@ -393,6 +393,7 @@ def _drive(
     adopted: Adopted | None = None,
 ) -> int:
     """Supervise the job to its end, and make sure that none of its processes is left. `adopted`: the ranks that run."""
+    from ckpt.controller.service.report import how_to_go_on
     from ckpt.controller.service.service import Service
 
     location = lock.record.location
@@ -428,6 +429,8 @@ def _drive(
     code = EXIT_NOT_WRITTEN
     try:
         code = service.run()
+        if service.end is not None and service.end.kind == "stopped" and arguments.goes_on is None:
+            reporter.say(how_to_go_on(job.path, service.supervisor.lines.newest))
     finally:
         launcher.close()
         lock.clear_location()

@@ -8,12 +8,20 @@ output, one per line: every line of the event log, ``{"event": "output", "rank",
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import Any
 
 from ckpt.controller.service.passthrough import Outlet, with_prefix
 from ckpt.controller.supervision.messages import encode_line
 from ckpt.store.job.eventlog import iso_time
+
+
+def how_to_go_on(path: str, usable: int | None) -> str:
+    """What to do with a job that has been stopped. `usable`: the newest checkpoint that a restart takes by itself."""
+    if usable is None:
+        return "there is no checkpoint to go on from; `ckpt run --resume auto` starts from the beginning"
+    return f"`ckpt restart {shlex.quote(path)}` goes on from checkpoint {usable}"
 
 
 class Reporter:

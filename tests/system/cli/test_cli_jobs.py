@@ -276,6 +276,27 @@ def test_stop_ends_the_job(count: Callable[..., Job]) -> None:
     assert run_ckpt("stop", job.directory).returncode == 10, "there is nothing left to stop"
 
 
+def test_a_stopped_job_says_how_to_go_on(count: Callable[..., Job]) -> None:
+    job = count(1000)
+    job.wait_event("running")
+    assert run_ckpt("stop", job.directory).returncode == 0
+    assert job.finish() == 143
+    assert (
+        "there is no checkpoint to go on from; `ckpt run --resume auto` starts from the beginning"
+        in job.stderr
+    ), job.report()
+
+
+def test_a_job_stopped_after_a_checkpoint_says_which_one_a_restart_goes_on_from(
+    count: Callable[..., Job],
+) -> None:
+    job = count(1000)
+    job.wait_event("running")
+    assert run_ckpt("stop", job.directory, "--checkpoint").returncode == 0
+    assert job.finish() == 75
+    assert f"`ckpt restart {job.directory}` goes on from checkpoint 1" in job.stderr, job.report()
+
+
 def test_stop_with_checkpoint_is_75(count: Callable[..., Job]) -> None:
     job = count(1000)
     job.wait_event("running")
