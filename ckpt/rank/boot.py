@@ -235,10 +235,8 @@ def _identity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def job_environment(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The environment variables that a job sets for each of its ranks.
-
-    A rank that is alone has no ``LOCAL_RANK``: accelerate, and with it transformers, takes that for the sign that
-    torch.distributed is to be begun, and fails without ``MASTER_ADDR``."""
+    """The environment variables that a job sets for each of its ranks. One that is alone has no ``LOCAL_RANK``: accelerate
+    takes that for the sign of a distributed torch, and fails without ``MASTER_ADDR``."""
     me = _identity(spec)
     local = {"LOCAL_RANK": str(me["local_rank"]), "LOCAL_WORLD_SIZE": str(me["local_size"])}
     return {
