@@ -54,6 +54,7 @@ OUT_OF_BAND_BYTES = 64 * 1024
 class NumPy(Library):
     is_left_alone = True
     is_left_to_pickle = True
+    transient_types = ("numpy:nditer",)  # as `numpy.save` has while it writes to an object that is no file
 
     def reducers(self) -> dict[type, Reducer]:
         flat = {"ufunc": reduce_ufunc, "flatiter": reduce_flatiter, "broadcast": reduce_broadcast}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
+import io
 import os
 import socket
 import subprocess
@@ -133,6 +134,20 @@ def child_being_started() -> str:
     return said[0]
 
 
+def array_being_saved_into_memory() -> str:
+    """numpy holds an iterator in C meanwhile, at which an image failed."""
+    numpy = pytest.importorskip("numpy")
+    said: list[str] = []
+
+    class Memory(io.BytesIO):
+        def write(self, data: Any, /) -> int:
+            said.append(look())
+            return super().write(data)
+
+    numpy.save(Memory(), numpy.zeros(10))
+    return said[-1]
+
+
 def cache_being_made() -> str:
     """What functools.lru_cache has between two instructions: how large it may get cannot be asked yet."""
     made = functools._lru_cache_wrapper(nothing, 3, False, functools._CacheInfo)  # type: ignore[attr-defined]
@@ -168,6 +183,7 @@ def digests_that_can_be_saved() -> str:
         (running_child, "the child process"),
         (cache_being_made, "functools.lru_cache is wrapping a function"),
         (child_being_started, "a child process is being started"),
+        (array_being_saved_into_memory, "a numpy.nditer is in use"),
         (threads_being_listed, "a table of threads is being used"),
     ],
 )
@@ -175,7 +191,9 @@ def test_named_where_it_is_held(program: Callable[[], str], named: str) -> None:
     said = run_base(program)
     assert named in said and bool(said) == bool(named)
     if named:
-        assert any(place in said for place in ("test_transient.py", "subprocess.py", "_enumerate"))
+        assert any(
+            place in said for place in ("test_transient.py", "subprocess.py", "_enumerate", "write_array")
+        )
 
 
 def test_only_unusual_objects_are_looked_at_in_python() -> None:
