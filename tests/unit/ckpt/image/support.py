@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ckpt.image.files import reopen
 from ckpt.image.files.open_files import FileSaver
 from ckpt.image.modules.references import References
 from ckpt.image.pickling.pickler import ImagePickler, Stream, on_deep_stack
@@ -97,7 +98,9 @@ def copy_by_child(obj: Any) -> Callable[[], Any]:
 
 
 def loaded(sink: MemorySink, live: Mapping[str, object] | None = None) -> Any:
-    """What an image holds."""
+    """What an image holds. Each load begins as the loader's does: without the records of descriptors that a load before it
+    has opened, whose files, and the numbers of these files, may be others by now."""
+    reopen.begin()
     unpickler = ImageUnpickler(io.BytesIO(bytes(sink.data)), [memoryview(b) for b in sink.raw], live or {})
     copy = unpickler.load()
     deferred = unpickler.load()

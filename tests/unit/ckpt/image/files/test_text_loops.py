@@ -51,3 +51,20 @@ def test_what_comes_later_does_not_depend_on_the_ends_of_line_that_have_been_rea
         next(text)
         restored = copy_by_child(text)()
         assert [*restored][-1] == "another\r\n"
+
+
+def test_a_copy_has_an_open_file_of_its_own_also_where_an_earlier_copy_had_this_file(tmp_path: Path) -> None:
+    """The copies of these tests shared the descriptor of what they were copied from, in one run of many: records of an
+    earlier load were used, of a removed file whose inode number and descriptor another file had got."""
+    path = tmp_path / "file"
+    path.write_text("a line\n" * LINES)
+    for is_open in (False, True):
+        with path.open() as text:
+            next(text)
+            load = copy_by_child(text)
+            if not is_open:
+                text.close()
+            with load() as restored:
+                assert len([*restored]) == LINES - 1
+            if is_open:
+                assert len([*text]) == LINES - 1
