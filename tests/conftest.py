@@ -6,10 +6,9 @@ a run prints the same with and without workers.
 
 With `--rotate` only one n-th of the cases of a test marked `rotate(n)` runs, another one for every seed (tests/seeds.py),
 and only one n-th of the tests of a module marked `turns(n)`, except for tests that are marked `rotate` themselves. Each test
-or module, and each version of Python, has a rotation of its own. Of what these marks leave of a folder, every third test
-runs in tests/unit, and one in four elsewhere: each module has at least one left, so many modules would take long, too. Of a
-test without such a mark that has three or more cases, one third of the cases runs; of the checks of the whole source, which
-lie in tests/ itself, all cases run.
+or module, and each version of Python, has a rotation of its own. Of what these marks leave of a folder, one test in four
+runs: each module has at least one left, so many modules would take long, too. Of a test without such a mark that has three
+or more cases, one third of the cases runs; of the checks of the whole source, which lie in tests/ itself, all cases run.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-OF_MARKED_UNIT_TESTS, OF_OTHER_MARKED_TESTS = 3, 4
+OF_MARKED_TESTS = 4
 OF_CASES, MANY_CASES = 3, 3
 ON_CI = ("CI", "BUILD_NUMBER")  # what pytest takes for it
 LONG = 8_000  # characters of a value, as pytest shows a difference
@@ -210,8 +209,7 @@ def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.It
         if folder:
             folders[folder].append(item)
     for folder, marked in folders.items():
-        parts = OF_MARKED_UNIT_TESTS if folder.startswith("tests/unit/") else OF_OTHER_MARKED_TESTS
-        left_out |= _of_other_commits(marked, parts, folder)
+        left_out |= _of_other_commits(marked, OF_MARKED_TESTS, folder)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

@@ -101,6 +101,7 @@ def test_so_it_is_with_text(tmp_path: Path) -> None:
     check(path, lambda: path.open("r+"), before, [("tell", ()), ("read", (3,))])
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize(
     "read", [[("readline", ())], [("read", (3,)), ("readline", ())], [("readline", ())] * 2]
 )
@@ -167,7 +168,7 @@ def test_text_that_has_been_read_to_where_its_decoder_cannot_begin_is_refused(tm
         pickled(file)
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize("kind", ["r+b", "w+b", "a+b", "r+", "w+", "a+"])
 @pytest.mark.parametrize("size", [-1, 64])
 def test_whatever_was_done_before_the_image(tmp_path: Path, kind: str, size: int) -> None:

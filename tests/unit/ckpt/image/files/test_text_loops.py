@@ -20,6 +20,7 @@ def opened(path: Path, encoding: str, newline: str | None) -> Any:
     return path.open(encoding=encoding, newline=newline)
 
 
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1250", "ascii"])
 @pytest.mark.parametrize("newline", [None, ""])

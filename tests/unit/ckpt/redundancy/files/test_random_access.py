@@ -89,6 +89,7 @@ def test_such_files_are_as_without_replicas(changes: list[bytes], mode: str) -> 
         assert seen[0] == seen[1], (seed, buffering, steps)
 
 
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("mode", [*MODES, "w", "a", "wb", "ab"])
 @pytest.mark.parametrize("newline", [None, ""])
 def test_a_copy_makes_the_same_changes(changes: list[bytes], mode: str, newline: str | None) -> None:
