@@ -25,7 +25,7 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ckpt.undo import DIRECTORY, _status
 from ckpt.undo._watch import LogEnd, mac
@@ -48,11 +48,7 @@ from ckpt.undo.records import (
     to_json,
 )
 
-__all__ = [
-    "Keeper",
-    "directory_of",
-    "look",
-]
+__all__ = ["Keeper", "directory_of", "look"]
 
 _RESERVED_BYTES = 4096
 _RESERVED_AT_ONCE_BYTES = 1 << 16
@@ -205,16 +201,17 @@ class Keeper:
         try:
             seen = {path: (self._look or look)(path) for path in self._recorder.paths(operation)}
         except OSError as failure:
-            paths = filter(None, (operation.path, operation.target))
-            return self._write(
-                [Keep(Uncovered(each, failure.strerror or "", time.time_ns()), each) for each in paths]
-            )
+            return self._write(_unseen(filter(None, (operation.path, operation.target)), failure))
         keeps = self._recorder.before(operation, seen, time.time_ns(), threading.get_ident())
         return self._write_covered(operation, seen, keeps) if operation.target else self._write(keeps)
 
     def ahead(self, changes: Changes) -> list[Uncovered]:
-        """See :meth:`ckpt.undo.recorder.Recorder.ahead`. Returns what cannot be undone. Raises OSError."""
-        seen = {path: (self._look or look)(path) for path in self._recorder.paths()}
+        """See :meth:`ckpt.undo.recorder.Recorder.ahead`. Returns what cannot be undone."""
+        paths = self._recorder.paths()
+        try:
+            seen = {path: (self._look or look)(path) for path in paths}
+        except OSError as failure:
+            return self._write(_unseen(paths, failure))
         return self._write(self._recorder.ahead(changes, seen, time.time_ns()))
 
     def _write_covered(
@@ -397,3 +394,7 @@ def _out_of_the_way(fd: int) -> int:
         return fd
     os.close(fd)
     return high
+
+
+def _unseen(paths: Iterable[str], failure: OSError) -> list[Keep]:
+    return [Keep(Uncovered(each, failure.strerror or "", time.time_ns()), each) for each in paths]

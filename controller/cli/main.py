@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+_INTERRUPTED = 130  # as of a command that SIGINT has ended
 _VERBS = {
     "run": ("run", "run"),
     "restart": ("run", "restart"),
@@ -47,6 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Without `arguments` the process does nothing else: after `run` and `restart` it ends without finalizing the interpreter.
     """
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:  # a job that runs stops by itself (`service.signals`)
+        return _INTERRUPTED
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     _fill_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
@@ -129,8 +137,6 @@ def _run_verb(parsed: argparse.Namespace) -> int:
         return _output_closed()
     except ControllerError as error:
         return _report(error, error.exit_code, parsed.json)
-    except KeyboardInterrupt:
-        return 130
     except Exception as error:
         from ckpt.compat.compiled import stale
         from ckpt.store.errors import StoreError

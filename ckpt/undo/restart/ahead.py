@@ -18,20 +18,18 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeVar
+from typing import Final
 
 from ckpt.transport.records import NamedTuple
 from ckpt.undo.planning.plan import Plan
 from ckpt.undo.recorder import Changes
 from ckpt.undo.records import Binding, FileId, Status
-from ckpt.undo.restart.places import Places
+from ckpt.undo.restart.places import Places, named
 
-__all__ = ["Ahead", "Undone", "record_ahead"]
+__all__ = ["Found", "Undone", "record_ahead"]
 
 _NAME_BYTES = 240  # of a name in `undone`, without its number
 _AT_ONCE: Final = 10_000
-
-_Key = TypeVar("_Key")
 
 
 class Undone:
@@ -55,51 +53,51 @@ class Undone:
         return target
 
 
-class Ahead(NamedTuple):
-    """What has been recorded. ``names``: they are to be bound to something else → what they are bound to, and the free name
-    that it gets ("": nothing has the name). ``written``: files of the plan whose contents are to be written."""
+class Found(NamedTuple):
+    """A name that is to be bound to something else. ``now``: what it is bound to. ``free``: the name that this gets in
+    ``undone``; "": nothing has the name."""
 
-    names: dict[str, tuple[Binding, str]]
-    written: frozenset[FileId] = frozenset()
+    now: Binding
+    free: str
 
 
 def record_ahead(
     plan: Plan, places: Places, undone: Undone, is_now: Callable[[Binding, FileId], bool]
-) -> Ahead:
+) -> dict[str, Found]:
     """Record what the plan will change; nothing, where changes are not to be taken back. ``is_now``: is this the file of the
-    checkpoint? Raises OSError, NotUndone."""
-    if (record := places.record_ahead) is None or plan.directories:
-        return Ahead({})
-    changing = _changing(plan, places, is_now)
-    found = {path: (now, undone.free_name(path) if now else "") for path, now in changing}
-    written = {file: (path, now) for file, path, now in _written(plan, places, is_now)}
+    checkpoint? Returns names of the plan that have been looked at for that. Raises NotUndone."""
+    if not places.is_recorded or plan.directories:
+        return {}
+    found = dict(_changing(plan, places, undone, is_now))
+    written = dict(_written(plan, places, is_now))
     for several in _pieces(found):
-        names = {path: found[path][0] for path in several}
-        names.update((target, None) for path in several if (target := found[path][1]))
-        record(Changes(names, _linked(plan, several), {}))
-    for files in _pieces(written):
-        record(Changes({}, {}, dict(written[file] for file in files)))
-    return Ahead(found, frozenset(written))
+        names = {path: found[path].now for path in several}
+        names.update((free, None) for path in several if (free := found[path].free))
+        places.record_ahead(Changes(names, _linked(plan, several), {}))
+    for several in _pieces(written):
+        places.record_ahead(Changes({}, {}, {path: written[path] for path in several}))
+    return found
 
 
-def _pieces(keys: Iterable[_Key]) -> Iterator[list[_Key]]:
+def _pieces(names: Iterable[str]) -> Iterator[list[str]]:
     """So many at once that their lines of the log fit into memory."""
-    left = iter(keys)
+    left = iter(names)
     while several := list(itertools.islice(left, _AT_ONCE)):
         yield several
 
 
 def _changing(
-    plan: Plan, places: Places, is_now: Callable[[Binding, FileId], bool]
-) -> Iterator[tuple[str, Binding]]:
+    plan: Plan, places: Places, undone: Undone, is_now: Callable[[Binding, FileId], bool]
+) -> Iterator[tuple[str, Found]]:
     """Names that are free, or of files, and will be bound to something else."""
     for path, binding in plan.names.items():
-        now = places.look(path)
-        if now is None:
-            if binding is not None and not binding.is_directory:
-                yield path, None
-        elif now.is_file and (binding is None or not is_now(now, binding.file)):
-            yield path, now
+        with named(path):
+            now = places.look(path)
+            if now is None:
+                if binding is not None and not binding.is_directory:
+                    yield path, Found(None, "")
+            elif now.is_file and (binding is None or not is_now(now, binding.file)):
+                yield path, Found(now, undone.free_name(path))
 
 
 def _linked(plan: Plan, paths: Iterable[str]) -> dict[str, Status]:
@@ -111,10 +109,11 @@ def _linked(plan: Plan, paths: Iterable[str]) -> dict[str, Status]:
 
 def _written(
     plan: Plan, places: Places, is_now: Callable[[Binding, FileId], bool]
-) -> Iterator[tuple[FileId, str, Status]]:
-    """Files whose contents are to be written, a name of each that stays, and what it is bound to."""
+) -> Iterator[tuple[str, Status]]:
+    """A name that stays of each file of the plan whose contents are to be written, and what it is bound to."""
     for file, each in plan.files.items():
         if each.copy and each.path not in plan.names:
-            now = places.look(each.path)
-            if now is not None and is_now(now, file):
-                yield file, each.path, now
+            with named(each.path):
+                now = places.look(each.path)
+                if now is not None and is_now(now, file):
+                    yield each.path, now

@@ -14,15 +14,16 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from ckpt.transport.records import dataclass, field
 from ckpt.undo import _status
 from ckpt.undo.copying import copy_extents, copy_file, tail_digest_of
+from ckpt.undo.errors import NotUndone
 from ckpt.undo.recorder import Changes, Kind, Operation
-from ckpt.undo.records import Binding, Status, renamed, status_of
+from ckpt.undo.records import Binding, FileId, Status, renamed, status_of
 
-__all__ = ["OpenedFile", "Places", "Recording", "look_at"]
+__all__ = ["OpenedFile", "Places", "Recording", "look_at", "named"]
 
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _REMEMBERED = 64
@@ -31,9 +32,9 @@ _BESIDE = ".ckpt-away-"
 
 @dataclass(slots=True)
 class Recording:
-    """What is changed may be taken back. ``before``: called before each change. ``ahead``: called before many changes; none
-    of them is told again. ``beside``: what was to be moved to another file system, by the path at which it lies meanwhile →
-    where it is to go.
+    """What is changed may be taken back. ``before``: called before each change, but for those before which ``ahead`` was
+    called, with many at once. ``beside``: what was to be moved to another file system, by the path at which it lies
+    meanwhile → where it is to go.
     """
 
     before: Callable[[Operation], None]
@@ -46,6 +47,9 @@ class Places:
 
     def __init__(self, recording: Recording | None = None) -> None:
         self._recording = recording
+        self._told: set[str] = set()  # names of files, and free ones, that have been recorded ahead
+        self._told_links: set[str] = set()  # names of files that get other names besides
+        self._told_contents: set[FileId] = set()
         self._directories: dict[str, int] = {}
 
     def close(self) -> None:
@@ -94,33 +98,33 @@ class Places:
         fd, name = self._at(path)
         os.symlink(target, name, dir_fd=fd)
 
-    def link(self, source: str, path: str, *, is_told: bool = False) -> None:
+    def link(self, source: str, path: str) -> None:
         """Another name for the file ``source``."""
-        if not is_told:
+        if source not in self._told_links or path not in self._told:
             self._tell("link", path, source)
         (source_fd, old), (fd, new) = self._at(source), self._at(path)
         os.link(old, new, src_dir_fd=source_fd, dst_dir_fd=fd, follow_symlinks=False)
 
-    def rename(self, path: str, target: str, *, is_told: bool = False) -> None:
-        """``is_told``: both are names of files, or free, and recorded."""
+    def rename(self, path: str, target: str) -> None:
+        is_told = path in self._told and target in self._told
         if not is_told:
             self._tell("rename", path, target)
         (source_fd, old), (fd, new) = self._at(path), self._at(target)
         os.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=fd)
-        if not is_told:
+        if not is_told:  # they may be names of directories
             self._forget(path)
             self._forget(target)
         if self._recording is not None and self._recording.beside:
             beside = self._recording.beside.items()
             self._recording.beside = {renamed(each, path, target): to for each, to in beside}
 
-    def move_out(self, path: str, target: str, *, is_told: bool = False) -> None:
+    def move_out(self, path: str, target: str) -> None:
         """Rename, or copy and remove where ``target``, which does not exist, is on another file system. Special files are
         removed only: they hold nothing. Where changes may be taken back, what cannot be renamed to there stays beside.
         """
         try:
             try:
-                self.rename(path, target, is_told=is_told)
+                self.rename(path, target)
             except PermissionError:
                 # For a directory that changes its parent, the right to write to it is needed
                 with self.opened(path) as found:
@@ -142,7 +146,8 @@ class Places:
 
     def opened(self, path: str) -> OpenedFile:
         """The file or directory itself, to be closed by its user (``with``). Raises OSError."""
-        return _opened(*self._at(path), lambda kind, start: self._tell(kind, path, start=start))
+        fd, name = self._at(path)
+        return _opened(fd, name, lambda kind, start: self._tell(kind, path, start=start), self._told_contents)
 
     def find(self, path: str) -> OpenedFile | None:
         """As :meth:`opened`; None where :meth:`look` finds nothing. Raises other OSErrors."""
@@ -154,9 +159,17 @@ class Places:
             raise
 
     @property
-    def record_ahead(self) -> Callable[[Changes], None] | None:
-        """:attr:`Recording.ahead`; None: nothing is recorded."""
-        return None if self._recording is None else self._recording.ahead
+    def is_recorded(self) -> bool:
+        """May what is changed be taken back?"""
+        return self._recording is not None
+
+    def record_ahead(self, changes: Changes) -> None:
+        """Record these changes before the first of them. Nothing else changes these names and contents meanwhile."""
+        assert self._recording is not None
+        self._recording.ahead(changes)
+        self._told.update(changes.names)
+        self._told_links.update(changes.linked)
+        self._told_contents.update(status.file for status in changes.written.values())
 
     def _tell(self, kind: Kind, path: str, target: str = "", start: int = 0) -> None:
         if self._recording is not None:
@@ -182,14 +195,16 @@ class Places:
 
 
 class OpenedFile:
-    """A file or directory, whatever becomes of its name (O_PATH). ``status``: when it was opened."""
+    """A file or directory, whatever becomes of its name (O_PATH). ``told``: files whose contents have been recorded ahead.
+    ``status``: when it was opened."""
 
-    def __init__(self, fd: int, tell: Callable[[Kind, int], None]) -> None:
+    def __init__(self, fd: int, tell: Callable[[Kind, int], None], told: Collection[FileId]) -> None:
         self._fd, self._tell = fd, tell
         self._is_kept = False  # its contents, and with them its attributes
         status = look_at(fd)
         assert status is not None
         self.status: Status = status
+        self._is_told = status.file in told
 
     def __enter__(self) -> OpenedFile:
         return self
@@ -200,9 +215,9 @@ class OpenedFile:
     def close(self) -> None:
         os.close(self._fd)
 
-    def overwrite(self, source: str, nbytes: int, start: int = 0, *, is_told: bool = False) -> None:
+    def overwrite(self, source: str, nbytes: int, start: int = 0) -> None:
         """Give the file the first bytes of another one. What is before the offset ``start`` stays."""
-        if not is_told:
+        if not self._is_told:
             self._tell("rewrite", 0)
         self._is_kept = True
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
@@ -279,6 +294,15 @@ class OpenedFile:
             return os.open(self._path, flags)
 
 
+@contextlib.contextmanager
+def named(path: str) -> Iterator[None]:
+    """An OSError becomes a NotUndone with the path."""
+    try:
+        yield
+    except OSError as failure:
+        raise NotUndone(failure.strerror or str(failure), path=path) from failure
+
+
 def look_at(fd: int, name: str = "") -> Binding:
     """What the name is bound to in an open directory; "": what is open. Raises OSError."""
     found = _status.look_at(fd, name)
@@ -288,8 +312,10 @@ def look_at(fd: int, name: str = "") -> Binding:
     return status_of(found, target)
 
 
-def _opened(fd: int, name: str, tell: Callable[[Kind, int], None]) -> OpenedFile:
-    return OpenedFile(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd), tell)
+def _opened(
+    fd: int, name: str, tell: Callable[[Kind, int], None], told: Collection[FileId] = ()
+) -> OpenedFile:
+    return OpenedFile(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd), tell, told)
 
 
 def _tell_nobody(_: Kind, __: int) -> None:

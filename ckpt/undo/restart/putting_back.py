@@ -15,18 +15,16 @@ Not here: what is to be put back (:mod:`ckpt.undo.planning.plan`), how files are
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ckpt.transport.records import dataclass
-from ckpt.undo.errors import NotUndone
 from ckpt.undo.planning.plan import FilePlan, Plan
 from ckpt.undo.records import Binding, FileId, Status, above, dirname
-from ckpt.undo.restart.ahead import Ahead, Undone, record_ahead
-from ckpt.undo.restart.places import OpenedFile, Places, Recording
+from ckpt.undo.restart.ahead import Found, Undone, record_ahead
+from ckpt.undo.restart.places import OpenedFile, Places, Recording, named
 
 __all__ = ["Problem", "put_back"]
 
@@ -93,7 +91,7 @@ class _PuttingBack:
         self._present: dict[FileId, list[str]] = {}  # names that files have now
         self._has_present = False
         self._undone = Undone(undone, self._places)
-        self._recorded = Ahead({})
+        self._found: dict[str, Found] = {}  # names of files, or free ones, that have been looked at already
 
     def run(self) -> list[Problem]:
         try:
@@ -105,13 +103,12 @@ class _PuttingBack:
     def _run(self) -> None:
         self._make_changeable()
         self._put_aside()
-        with _named(next(iter(self._plan.names), "")):
-            self._recorded = record_ahead(self._plan, self._places, self._undone, self._is)
+        self._found = record_ahead(self._plan, self._places, self._undone, self._is)
         for path, binding in self._plan.names.items():
-            with _named(path):
+            with named(path):
                 self._put_name(path, binding)
         for file, plan in self._plan.files.items():
-            with _named(plan.path):
+            with named(plan.path):
                 self._put_file(file, plan)
         self._tell_other_names()
 
@@ -120,7 +117,7 @@ class _PuttingBack:
         where such a name is left, the file's own names are not what they were, either."""
         told = {problem.path for problem in self._problems}
         for path in sorted(self._plan.doubtful):
-            with _named(path):
+            with named(path):
                 now = self._places.look(path)
                 if now is None or not now.is_file or now.file not in self._by_numbers:
                     continue
@@ -140,7 +137,7 @@ class _PuttingBack:
                 for path in (plan.path, *self._plan.directories.get(plan.path, ())):
                     now = self._places.look(path)
                     if now is not None and self._is(now, file) and now.mode & _OWNER != _OWNER:
-                        with _named(path), self._places.opened(path) as directory:
+                        with named(path), self._places.opened(path) as directory:
                             directory.change_mode(stat.S_IMODE(now.mode) | _OWNER)
 
     def _put_aside(self) -> None:
@@ -164,7 +161,7 @@ class _PuttingBack:
             into = dirname(place)
             while not unsteady.isdisjoint((into, *above(into))):
                 into = dirname(into)
-            with _named(path):
+            with named(path):
                 self._places.rename(place, os.path.join(into, aside))
             self._aside[path] = os.path.join(into, aside)
 
@@ -200,7 +197,8 @@ class _PuttingBack:
                     Problem(self._aside[path], f"it may have been {path}, whose directory is gone")
                 )
             return
-        now = self._recorded.names[path][0] if path in self._recorded.names else self._places.look(path)
+        found = self._found.get(path)
+        now = self._places.look(path) if found is None else found.now
         if binding is None:
             self._move_out(path, now)
         elif binding.is_directory:
@@ -275,16 +273,15 @@ class _PuttingBack:
 
     def _link(self, source: str, path: str, plan: FilePlan) -> bool:
         """Give the file its name. False: it cannot have another one besides."""
-        is_told = path in self._recorded.names and source == plan.link
         try:
-            self._places.link(source, path, is_told=is_told)
+            self._places.link(source, path)
         except OSError as failure:
             if failure.errno not in _NO_LINKS:
                 raise
             if source == plan.link or plan.status.links > 1:
                 return False
             self._places.rename(source, path)  # it is the file's only name, so it has been renamed
-            self._recorded.names.pop(source, None)
+            self._found.pop(source, None)
         return True
 
     def _present_name(self, file: FileId) -> str:
@@ -315,8 +312,8 @@ class _PuttingBack:
             return
         if now.is_file and now.links > 1:
             self._put_by_new_name(path)
-        _, target = self._recorded.names.get(path, (None, ""))
-        self._places.move_out(path, target or self._undone.free_name(path), is_told=bool(target))
+        found = self._found.get(path)
+        self._places.move_out(path, self._undone.free_name(path) if found is None else found.free)
 
     # ------------------------------------------------------------------ files
 
@@ -335,7 +332,7 @@ class _PuttingBack:
         if found is not None:
             with found:
                 if self._is(found.status, file):
-                    self._put_contents(path, file, plan, found)
+                    self._put_contents(path, plan, found)
                     return
                 if plan.status.is_directory and found.status.is_directory and not plan.is_unsure:
                     self._set_attributes(path, found, plan.status)  # it may have been made again
@@ -358,13 +355,13 @@ class _PuttingBack:
         with self._places.opened(path) as found:
             file = self._by_numbers.get(found.status.file)
             if file is not None:
-                self._put_contents(path, file, self._plan.files[file], found)
+                self._put_contents(path, self._plan.files[file], found)
                 self._by_new_names.add(file)
 
-    def _put_contents(self, path: str, identity: FileId, plan: FilePlan, file: OpenedFile) -> None:
+    def _put_contents(self, path: str, plan: FilePlan, file: OpenedFile) -> None:
         nbytes = plan.nbytes
         if nbytes is not None and plan.copy:
-            file.overwrite(plan.copy, nbytes, plan.copy_start, is_told=identity in self._recorded.written)
+            file.overwrite(plan.copy, nbytes, plan.copy_start)
         elif nbytes is not None and (
             file.status.nbytes < nbytes or (plan.tail and file.tail_digest(plan.tail_nbytes) != plan.tail)
         ):
@@ -380,12 +377,3 @@ class _PuttingBack:
         if refused := file.set_attributes(status):
             reason = f"its {' and '.join(refused)} cannot be put back, {_OF_ANOTHER.format(status.user)}"
             self._problems.append(Problem(path, reason))
-
-
-@contextlib.contextmanager
-def _named(path: str) -> Iterator[None]:
-    """An OSError becomes a NotUndone with the path."""
-    try:
-        yield
-    except OSError as failure:
-        raise NotUndone(failure.strerror or str(failure), path=path) from failure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -230,3 +231,14 @@ def test_sizes_have_units_or_are_bytes(text: str, size_bytes: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is no size"):
         nbytes(text)
+
+
+@pytest.mark.parametrize("moment", ["arguments.parse", "main._run_verb"])
+def test_ctrl_c_before_a_job_has_begun_is_no_traceback(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """It was one of the command's imports, where it came in the first half second."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"ckpt.controller.cli.{moment}", interrupted)
+    assert main(["status", "job"]) == 128 + signal.SIGINT
