@@ -8,7 +8,7 @@ With `--rotate` only one n-th of the cases of a test marked `rotate(n)` runs, an
 and only one n-th of the tests of a module marked `turns(n)`, except for tests that are marked `rotate` themselves. Each test
 or module, and each version of Python, has a rotation of its own. Of what these marks leave of a folder, one test in four
 runs: each module has at least one left, so many modules would take long, too. Of a test without such a mark that has three
-or more cases, one third of the cases runs; of the checks of the whole source, which lie in tests/ itself, all cases run.
+or more cases, a quarter of the cases runs; of the checks of the whole source, which lie in tests/ itself, all cases run.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-OF_MARKED_TESTS = 4
-OF_CASES, MANY_CASES = 3, 3
+SHARE = 4  # one in so many
+MANY_CASES = 3
 ON_CI = ("CI", "BUILD_NUMBER")  # what pytest takes for it
 LONG = 8_000  # characters of a value, as pytest shows a difference
 AN_ELEMENT, A_BYTE = 16, 4  # of these: a line of its own; as it is escaped
@@ -200,7 +200,7 @@ def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.It
     left_out: set[pytest.Item] = set()
     for name, all_of_them in others.items():
         if len(all_of_them) >= MANY_CASES:
-            left_out |= _of_other_commits(all_of_them, OF_CASES, name)
+            left_out |= _of_other_commits(all_of_them, SHARE, name)
     for name, all_of_them in cases.items():
         left_out |= _of_other_commits(all_of_them, marks[name].args[0], name)
     folders: dict[str, list[pytest.Item]] = defaultdict(list)
@@ -209,7 +209,7 @@ def _leave_the_share_of_this_commit(config: pytest.Config, items: list[pytest.It
         if folder:
             folders[folder].append(item)
     for folder, marked in folders.items():
-        left_out |= _of_other_commits(marked, OF_MARKED_TESTS, folder)
+        left_out |= _of_other_commits(marked, SHARE, folder)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

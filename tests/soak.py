@@ -22,6 +22,7 @@ import json
 import os
 import platform
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -203,6 +204,21 @@ def redundant(first: int, count: int) -> tuple[int, Figures]:
     return count, dict(faults(first, count))
 
 
+def deaths(first: int, count: int) -> tuple[int, Figures]:
+    """Solves with checksums, in each of which a rank dies at another call of its communication."""
+    from tests.system.abft.abft_jobs import LARGE, deaths_of_large
+    from tests.system.support import jobs_fixture
+
+    if first >= len(LARGE):
+        raise SystemExit("abft: a rank has died at every call")
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        jobs = jobs_fixture(Path(folder))
+        try:
+            return deaths_of_large(next(jobs), first, count)
+        finally:
+            next(jobs, None)
+
+
 ROWS = {
     "simulation": Row("simulated seeds", 100_000, 500, simulation),
     "exploration": Row("states explored, larger bounds", 20_000_000, 3_500_000, exploration),
@@ -221,6 +237,7 @@ ROWS = {
     "faults": Row("worlds with one fault of the network or two, somebody mute", 1_000, 10, faults),
     "faulty jobs": Row("jobs of 8 ranks with two faults of their hosts", 1_000, 2, faulty_jobs),
     "redundant": Row("jobs with replicas: flips, or kills and stops", 1_000, 4, redundant),
+    "abft": Row("calls of solves of order 256, at each of which a rank died", 3_500, 50, deaths),
     "long": Row("seconds with a kill every 30 s", 7_200),
 }
 

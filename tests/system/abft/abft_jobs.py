@@ -11,6 +11,11 @@ from tests.system.support import Job
 
 PROGRAMS = Path(__file__).parent
 Death = tuple[int, int | str]  # place, call
+MOST_CALLS = 140
+"""A solve as in `solve_with_deaths` has at most so many calls, before and after counted apart."""
+LARGE = [(Q, place, call) for Q in (2, 3) for place in range(2 * (Q + 1)) for call in range(1, 251)]
+"""Processes in a row, a rank, and a call of the communication: all of solves of order 256, and some behind the last."""
+LARGE_AT_ONCE = 50
 
 
 def lines(job: Job, ranks: int) -> dict[str, list[str]]:
@@ -50,6 +55,20 @@ def solve_with_deaths(
         assert words in ({"right"}, {"lost"}), where + job.report()
         assert len(outcomes) >= one - len(deaths), where + job.report()
     return found
+
+
+def deaths_of_large(start: Callable[..., Job], first: int, count: int) -> tuple[int, dict[str, int]]:
+    """Of these cases of LARGE, each is a solve in which that rank dies at that call. Asserts that each solution is right.
+    Returns how many there were, and what became of them."""
+    cases = LARGE[first : first + count]
+    figures: Counter[str] = Counter()
+    for Q in sorted({Q for Q, _, _ in cases}):
+        rounds: list[list[Death]] = [[(place, call)] for q, place, call in cases if q == Q]
+        found = solve_with_deaths(start, rounds, Q=Q, n=256, nb=16, name=f"job-{first}-{Q}")
+        for (death,), outcomes in zip(rounds, found, strict=True):
+            assert all(outcome.startswith("right") for outcome in outcomes), (Q, death, outcomes)
+            figures["died" if len(outcomes) < 2 * (Q + 1) else "behind the last call"] += 1
+    return len(cases), dict(figures)
 
 
 def solve_with_flips(

@@ -1,4 +1,4 @@
-"""abft.solve in real jobs: inputs of all kinds; ranks that die at every call, at random, several in sequence."""
+"""abft.solve in real jobs: inputs of all kinds; ranks that die at random, several at once and in sequence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.seeds import seed_of_the_commit
-from tests.system.abft.abft_jobs import PROGRAMS, Death, solve_with_deaths, solve_with_flips
+from tests.system.abft.abft_jobs import MOST_CALLS, PROGRAMS, Death, solve_with_deaths, solve_with_flips
 from tests.system.support import Job, jobs_fixture, write_app
 
 pytest.importorskip("numpy")
@@ -104,61 +104,6 @@ def test_random_shapes_and_kinds_against_numpy(start: Callable[..., Job], many: 
 
 
 # ---- deaths ------------------------------------------------------------------------------------------------
-
-MOST_CALLS = 130
-"""A solve as in `solve_with_deaths` has at most so many calls, before and after counted apart."""
-POINTS = [(place, call) for place in range(6) for call in range(1, MOST_CALLS + 1)]
-
-
-def test_a_rank_dies_at_a_call(start: Callable[..., Job], figures: Callable[[str, int], None]) -> None:
-    """Some calls, others for each commit; all in the nightly test."""
-    rounds = [[death] for death in random.Random(seed_of_the_commit()).sample(POINTS, 9)]
-    found = solve_with_deaths(start, [*rounds, []])
-    figures("abft: calls at which a rank died", len(rounds))
-    assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
-    calls = [int(call) for outcome in found[-1] for call in re.findall(r"calls=(\d+)", outcome)]
-    assert max(calls) <= MOST_CALLS, "the nightly test leaves calls out"
-
-
-def test_a_rank_dies_at_a_call_with_look_ahead(
-    start: Callable[..., Job], figures: Callable[[str, int], None]
-) -> None:
-    """Of a solve, and of a factorisation that keeps L."""
-    choose = random.Random(seed_of_the_commit() + 1)
-    for operation in ("solve", "lu"):
-        rounds = [[death] for death in choose.sample(POINTS, 5)]
-        found = solve_with_deaths(
-            start, [*rounds, []], look_ahead=1, operation=operation, name=f"job-{operation}"
-        )
-        figures("abft: calls at which a rank died", len(rounds))
-        assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
-        calls = [int(call) for outcome in found[-1] for call in re.findall(r"calls=(\d+)", outcome)]
-        assert operation == "lu" or max(calls) <= MOST_CALLS, "the nightly test leaves calls out"
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("look_ahead", [0, 1])
-@pytest.mark.parametrize("part", range(40))
-def test_a_rank_dies_at_every_call(
-    start: Callable[..., Job], part: int, look_ahead: int, figures: Callable[[str, int], None]
-) -> None:
-    rounds = [[death] for death in POINTS[part::40]]
-    found = solve_with_deaths(start, rounds, look_ahead=look_ahead)
-    assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
-    figures("abft: calls at which a rank died", len(rounds))
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("part", range(60))
-@pytest.mark.parametrize(("Q", "on_loss", "look_ahead"), [(3, "hot", 0), (2, "recover", 0), (3, "hot", 1)])
-def test_every_call_of_a_larger_grid(
-    start: Callable[..., Job], part: int, Q: int, on_loss: str, look_ahead: int
-) -> None:
-    points = [(place, call) for place in range(2 * (Q + 1)) for call in range(1, 701)]
-    rounds = [[death] for death in points[part::60] if death[1] % 3 == part % 3]
-    found = solve_with_deaths(start, rounds, Q=Q, n=256, nb=16, on_loss=on_loss, look_ahead=look_ahead)
-    assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
-
 
 TWO = {"P": 1, "Q": 3, "redundant": 2, "n": 60, "nb": 5}
 """A grid that bears two lost columns at once. Ranks 0 to 2 hold data, 3 and 4 checksums."""
