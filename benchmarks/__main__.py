@@ -54,6 +54,7 @@ SUITES = (
     Suite("overhead_refused", ("--quick",)),
     Suite("spine_overhead", ("--quick",)),
     Suite("abft", ("--quick",)),
+    Suite("abft_peers", ("--quick",)),
     Suite("abft_products", ("--quick",)),
 )
 
