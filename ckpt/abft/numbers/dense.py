@@ -20,8 +20,8 @@ Array = npt.NDArray[Any]
 
 _LEAF = 8
 """Columns below which a loop is as fast as recursion."""
-_LAPACK_FROM = 1 << 16
-"""Numbers in a panel from which on scipy's LAPACK is imported."""
+_LAPACK_FROM = 1 << 18
+"""Numbers in a panel from which on scipy's LAPACK is worth its import, which takes a tenth of a second and more."""
 
 
 def factorise(panel: Array) -> tuple[Array, int]:
