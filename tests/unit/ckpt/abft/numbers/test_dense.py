@@ -18,7 +18,7 @@ def numbers(random: np.random.Generator, shape: tuple[int, ...], kind: str) -> A
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 3), (8, 8), (50, 20), (64, 33), (2100, 32)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 3), (8, 8), (50, 20), (64, 33), (8200, 32)])
 def test_a_panel_is_p_l_u(rows: int, columns: int, kind: str) -> None:
     random = np.random.default_rng(rows * columns)
     panel = numbers(random, (rows, columns), kind)
