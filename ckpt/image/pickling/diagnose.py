@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import functools
 import gc
+import re
 import sys
 import time
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ckpt.compat.accelerators import CTYPES
+from ckpt.compat.memory import referent_of
 from ckpt.image.errors import ObjectRefused
 from ckpt.image.frames.generators import code_of, gen_info
 from ckpt.image.reducers.raw_instances import attributes_of
@@ -35,10 +38,12 @@ def find(
 
     ``attempt(obj)`` pickles one object and returns its failure, None if there is none. ``failure``: the failure of ``value``
     itself. The search ends after ``limit_s`` seconds, with the innermost object found so far, and at an object that its
-    reducer refuses as a whole (:class:`ObjectRefused`).
+    reducer refuses as a whole (:class:`ObjectRefused`). Where that object fails only since it leads back to one on the path,
+    it is the one whose type the failure names.
     """
     deadline = time.monotonic() + limit_s
     path, seen = "", {id(value)}
+    passed = [(path, value)]
     while not (isinstance(failure, ObjectRefused) and failure.obj is value):
         for step, part in _parts(value):
             if id(part) in seen or time.monotonic() > deadline:
@@ -47,10 +52,19 @@ def find(
             if found is not None:
                 path, value, failure = path + step, part, found
                 seen.add(id(part))
+                passed.append((path, value))
                 break
         else:
+            if any(id(part) in seen for _, part in _parts(value)):
+                named = (each for each in reversed(passed) if _names(failure, type(each[1])))
+                path, value = next(named, (path, value))
             break
     return path, _reason(value, failure)
+
+
+def _names(failure: Exception, cls: type) -> bool:
+    """Does its text name the class, in quotation marks?"""
+    return re.search(rf"'([\w.]+\.)?{re.escape(cls.__name__)}'", _failure_text(failure)) is not None
 
 
 def path_to(
@@ -147,7 +161,9 @@ def _remedy(text: str, cls: type, type_name: str) -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
-    if isinstance(value, dict):
+    if type(value) in weakref.ProxyTypes:  # which says it is of the class of what it refers to
+        yield from (("", each) for each in referent_of(value) or ())
+    elif isinstance(value, dict):
         for key, item in list(dict.items(value)):
             yield f"[{_short_repr(key)}]", item
             yield f"<key {_short_repr(key)}>", key

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 from ckpt.image.errors import ObjectRefused
 from ckpt.image.pickling import diagnose
 
@@ -23,6 +25,29 @@ def test_an_object_that_is_refused_as_a_whole_is_named_and_not_a_part_of_it() ->
 
     path, reason = diagnose.find([3, {"m": model}], attempt, refusal)
     assert (path, reason) == ("[1]['m']", "a model in training; wait (in an object of type " + _name() + ")")
+
+
+class Solver:
+    """As one in C that cannot be saved, and whose parts know it."""
+
+    def __init__(self) -> None:
+        self.callbacks = [{"solver": weakref.proxy(self)}, {"solver": self}]
+
+
+def test_of_objects_that_know_each_other_the_one_that_the_failure_names_is_named() -> None:
+    """Of a solver of highspy, a weak proxy was named that refers to it: `ckpt.register_type(weakref.ProxyType, …)`."""
+    solver, failure = Solver(), TypeError("cannot pickle 'Solver' object")
+
+    def attempt(part: object) -> Exception | None:
+        return None if isinstance(part, str | float) else failure
+
+    for value, wanted in ([3.0, solver], "[1]"), (solver.callbacks, "[0]['solver']"):
+        path, reason = diagnose.find(value, attempt, failure)
+        assert path == wanted
+        assert reason == (
+            f"cannot pickle 'Solver' object; close it before a checkpoint, or say how it is saved: "
+            f"ckpt.register_type({Solver.__module__}.Solver, save, load)"
+        )
 
 
 def _name() -> str:
