@@ -14,7 +14,6 @@ import contextvars
 import ctypes
 import gc
 import io
-import re
 import types
 from typing import Any
 
@@ -316,24 +315,14 @@ def registered_in_poll(poll: Any) -> dict[int, int] | None:
     return found if all(type(key) is type(value) is int for key, value in found.items()) else None
 
 
-_PROXY = re.compile(r"<weak\w*proxy at 0x[0-9a-f]+(?:; dead|;? to .* at (0x[0-9a-f]+))>", re.DOTALL)
-
-
-def referent_of(proxy: Any) -> tuple[Any, ...] | None:
-    """The object that a weak proxy refers to, in a tuple; (): the object is gone; None: the ``repr`` of the proxy has an
-    unknown form.
-
-    No function returns that object. But the ``repr`` of the proxy, made in C (``Objects/weakrefobject.c``), ends with the
-    address of the referent, after the name of its class (any text). If the referent is gone, it ends with the address of
-    ``None`` or, since 3.13, with the word "dead".
-    """
-    representation: Any = type(proxy).__repr__  # its own, past that of the referent
-    found = _PROXY.fullmatch(representation(proxy))
-    if found is None:
-        return None
-    if found[1] is None or int(found[1], 16) == id(None):
-        return ()
-    return (ctypes.cast(int(found[1], 16), ctypes.py_object).value,)
+def referent_of(proxy: Any) -> tuple[Any, ...]:
+    """The object that a weak proxy refers to, in a tuple; (): the object is gone (``PyWeakref_GetObject``)."""
+    get = _api.PyWeakref_GetObject
+    get.restype = ctypes.c_void_p  # a borrowed reference
+    address = get(
+        ctypes.c_void_p(id(proxy))
+    )  # as an object, it would be asked for attributes of its referent
+    return () if address == id(None) else (ctypes.cast(address, ctypes.py_object).value,)
 
 
 def mark_unused(token: contextvars.Token[Any]) -> bool:

@@ -162,7 +162,7 @@ def _remedy(text: str, cls: type, type_name: str) -> str:
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
     if type(value) in weakref.ProxyTypes:  # which says it is of the class of what it refers to
-        yield from (("", each) for each in referent_of(value) or ())
+        yield from (("", each) for each in referent_of(value))
     elif isinstance(value, dict):
         for key, item in list(dict.items(value)):
             yield f"[{_short_repr(key)}]", item

@@ -220,9 +220,6 @@ def reduce_weakref(pickler: Saver, obj: Any) -> Any:
 @reduces(weakref.ProxyType, weakref.CallableProxyType)
 def reduce_weakproxy(pickler: Saver, obj: Any) -> Any:
     found = referent_of(obj)
-    if found is None:
-        text: Any = type(obj).__repr__
-        raise PicklingError(f"a weak proxy that says {text(obj)!r}, which tells nothing of its referent")
     if not found:
         return rebuild.make_dead_weakproxy, ()
     return rebuild.make_weakproxy, (*found, *gc.get_referents(obj))  # the callback, if it has one
