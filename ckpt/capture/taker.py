@@ -156,6 +156,7 @@ class Taker:
             prepared = prepare(state, noted)
         except Exception as failure:  # for example, a file of the program cannot be flushed
             self._runtime.files.uncut(epoch)
+            libraries.let_copies_go()
             if others is not None:
                 others.go_on()
             port.thaw()
@@ -178,6 +179,7 @@ class Taker:
             port.thaw()
             return failure
         finally:
+            libraries.let_copies_go()
             if others is not None:
                 others.go_on()
         return None

@@ -210,6 +210,7 @@ class Watch:
             pid = -1
             self._write("trouble", text=f"{type(failure).__name__}: {failure}")
         if pid:
+            libraries.let_copies_go()
             if others is not None:
                 others.go_on()
             self._child = None if pid < 0 else (pid, time.monotonic())

@@ -1,4 +1,7 @@
-"""numba: the random numbers of compiled functions; no image is taken while something is compiled.
+"""numba: the random numbers of compiled functions; no image is taken while something is compiled or made known.
+
+A function, universal function, stencil or class that is being made is entered in numba's tables by its constructor; one
+that is loaded is made, and entered, anew. An image from within the constructor did both, at which numba fails.
 
 Compiled functions have two generators in each thread, whose states are in memory of C. numba gives a forked child new
 states, so the states are read in the program's own process, before the fork.
@@ -21,7 +24,23 @@ _STATE_BYTES = 2516
 """Size of a generator's struct: index, 624 words, is a second normal number kept?, that number, was the generator seeded?"""
 
 
+_MAKING = (
+    *(
+        "core.dispatcher:Dispatcher.__init__",
+        "np.ufunc.dufunc:DUFunc.__init__",
+        "np.ufunc.dufunc:DUFunc._rebuild",
+    ),
+    *(
+        "np.ufunc.gufunc:GUFunc.__init__",
+        "np.ufunc.gufunc:GUFunc._rebuild",
+        "core.dispatcher:Dispatcher._rebuild",
+    ),
+    *("stencils.stencil:StencilFunc.__init__", "experimental.jitclass.base:register_class_type"),
+)
+
+
 class Numba(Library):
+    transient_functions = tuple((f"numba.{name}", "numba is making a compiled function") for name in _MAKING)
     moment_limit_s = 60.0
 
     def __init__(self, name: str) -> None:

@@ -5,6 +5,8 @@ pixels; the reducer here saves it.
 
 Pillow's own methods save the present picture of a file, so the others would be lost while the file is read one by one.
 A file that is open, and may have more pictures, is saved part by part.
+
+What draws (``ImageDraw.Draw``) has the pixels of its picture: after a restart those of the picture as it was loaded.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import sys
 from typing import Any
 
 from ckpt.image.errors import RestoreError
-from ckpt.image.interface.library import Library, Reducer
+from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.installed_classes import reduce_by_hooks
 from ckpt.image.reducers.raw_instances import reduce_raw
 
@@ -34,13 +37,15 @@ class Pillow(Library):
     def reducers(self) -> dict[type, Reducer]:
         """The type of the object in C with the pixels has no name."""
         new = getattr(sys.modules.get("PIL._imaging"), "new", None)
-        return {} if new is None else {type(new("1", (1, 1))): reduce_picture}
+        pictures: dict[type, Reducer] = {} if new is None else {type(new("1", (1, 1))): reduce_picture}
+        return {**pictures, **by_name("PIL.ImageDraw", {"ImageDraw": reduce_drawing})}
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
         file: Any = getattr(sys.modules.get("PIL.ImageFile"), "ImageFile", None)
-        if file is None or not issubclass(cls, file):
-            return None
-        return reduce_file if cls.__dict__.get("seek") else None
+        if file is not None and issubclass(cls, file):
+            return reduce_file if cls.__dict__.get("seek") else None
+        drawing: Any = getattr(sys.modules.get("PIL.ImageDraw"), "ImageDraw", None)
+        return reduce_drawing if drawing is not None and issubclass(cls, drawing) else None
 
 
 def reduce_file(saver: Any, image: Any) -> Any:
@@ -59,7 +64,29 @@ def reduce_picture(pickler: Any, core: Any) -> Any:
     return make_picture, (core.mode, core.size, image.Image()._new(core).tobytes(), palette)
 
 
+def reduce_drawing(saver: Any, drawing: Any) -> Any:
+    """The object in C that draws does not show its picture, which the object in Python has, too."""
+    parts = dict(drawing.__dict__)
+    picture, core = parts.get("_image"), parts.pop("im", None)
+    if core is None or parts.pop("draw", None) is None:
+        return reduce_raw(saver, drawing)  # it is being made
+    own = None if picture is not None and picture.im is core else core
+    if own is None and parts["palette"] is picture.palette:
+        del parts["palette"]  # the picture's, which is another object after a restart
+    return rebuild.make_instance, (type(drawing),), (parts, own), None, None, fill_drawing
+
+
 # ---------------------------------------------------------------------- called while loading
+
+
+def fill_drawing(drawing: Any, state: tuple[dict[str, Any], Any]) -> None:
+    parts, own = state
+    core = parts["_image"].im if own is None else own
+    is_blended = parts["mode"] == "RGBA" and core.mode == "RGB"
+    draw = importlib.import_module("PIL._imaging").draw(core, int(is_blended))
+    drawing.__dict__.update({**parts, "im": core, "draw": draw})
+    if "palette" not in parts:
+        drawing.palette = parts["_image"].palette
 
 
 def make_picture(mode: str, size: tuple[int, int], content: bytes, palette: tuple[str, bytes] | None) -> Any:

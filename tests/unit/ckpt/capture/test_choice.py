@@ -89,5 +89,6 @@ def test_a_file_mapped_after_the_image_was_wanted_is_not_forked_over(tmp_path: P
     path = tmp_path / "field"
     path.write_bytes(bytes(8192))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        path.unlink()  # so it cannot be copied
         taker._look_again_for_maps(waited_since_ns=0)
     assert taker.choice.mode == "sync" and str(path) in sent[0]["reason"]

@@ -24,6 +24,26 @@ def test_pixels_are_kept_of_the_picture_and_of_its_object_in_c(mode: str) -> Non
         assert (copy.mode, copy.size, copy.tobytes()) == (mode, (5, 3), picture.tobytes())
 
 
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "L", "F"])
+def test_what_draws_goes_on_in_its_picture(mode: str) -> None:
+    """A program that kept its `ImageDraw.Draw` got no checkpoint: "cannot pickle 'ImagingDraw' object"."""
+    draw_module = pytest.importorskip("PIL.ImageDraw")
+    picture = Image.new("RGB" if mode == "RGBA" else mode, (20, 20))
+    drawing = draw_module.Draw(picture, mode)
+    ink: Any = (250, 9, 9, 90) if mode == "RGBA" else (250, 9, 9) if mode in ("RGB", "P") else 200
+    drawing.line((0, 0, 9, 9), fill=ink)
+    copied, copied_drawing, apart = copy_of([picture, drawing, draw_module.Draw(Image.new("L", (2, 2)))])
+    for each in (drawing, copied_drawing):
+        each.ellipse((5, 5, 15, 15), fill=ink)
+        each.text((1, 1), "a")
+    assert copied.convert("RGB").tobytes() == picture.convert("RGB").tobytes()
+    assert copied_drawing.im is copied.im and copied_drawing.palette is (
+        copied.palette if mode == "P" else None
+    )
+    apart.point((0, 0), 7)
+    assert apart._image.getpixel((0, 0)) == 7
+
+
 class Looking(io.BytesIO):
     """A file that looks, at each transfer, whether an image could be taken now."""
 
