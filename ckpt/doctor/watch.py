@@ -201,6 +201,7 @@ class Watch:
             "threads": surroundings.threads(runtime, undeclared=(THREAD_NAME,)),
         }
         try:
+            libraries.copied_maps()  # what is named there is copied
             libraries.copy_out(is_writing=True, available=lambda: None)
             prepared = image.prepare(
                 stack, {"ckpt.registered": runtime.registered, "ckpt.hooks": runtime.hooks}

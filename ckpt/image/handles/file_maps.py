@@ -37,6 +37,8 @@ class FileMaps(Library):
         self._copies: list[tuple[Span, mmap.mmap]] = []
         self._most_bytes = MOST_BYTES
         """Less, once there was no room for so much: from then on images of this much are written without a fork."""
+        self._is_wanted = False
+        """Has it been asked which files are copied? Not for explicit images."""
 
     def reducers(self) -> dict[type, Reducer]:
         return by_name("mmap", {"mmap": later("ckpt.image.stdlib.mapped", "reduce_map")})
@@ -47,11 +49,11 @@ class FileMaps(Library):
         return reason if reason and _spans() else None
 
     def copied_maps(self) -> Collection[int]:
-        spans = _spans()
+        self._is_wanted, spans = True, _spans()
         return {span.start for span in spans} if _bytes_of(spans) <= self._most_bytes else ()
 
     def copy_out(self, *, is_writing: bool, available: Callable[[], int | None]) -> None:
-        spans = _spans()
+        spans = _spans() if self._is_wanted else []
         if not spans or _bytes_of(spans) > self._most_bytes:
             return
         if reason := self.reason_now(()):

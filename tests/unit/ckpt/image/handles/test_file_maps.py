@@ -59,6 +59,7 @@ def test_a_forked_copy_has_what_was_mapped_when_the_program_stood_still(field: m
 @pytest.mark.system
 def test_what_there_is_no_room_for_is_left_to_an_image_without_a_fork(field: mmap.mmap) -> None:
     maps = FileMaps("mmap")
+    assert address_of(field) in maps.copied_maps()
     maps.copy_out(is_writing=False, available=lambda: 8 * PAGE)
     assert address_of(field) not in maps.copied_maps()
     assert told_by_child(maps, field) == b"zaaa\0"

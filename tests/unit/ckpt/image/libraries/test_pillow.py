@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +43,35 @@ def test_what_draws_goes_on_in_its_picture(mode: str) -> None:
     )
     apart.point((0, 0), 7)
     assert apart._image.getpixel((0, 0)) == 7
+
+
+@pytest.mark.parametrize("format_", ["PNG", "GIF", "TIFF", "BMP"])
+def test_a_picture_that_is_closed_is_no_obstacle(tmp_path: Path, format_: str) -> None:
+    """A variable of `with Image.open(path) as picture` kept all checkpoints off: "Operation on closed image"."""
+    path = tmp_path / "picture"
+    Image.new("L", (3, 2), 7).save(path, format_)
+    with Image.open(path) as picture:
+        picture.load()
+    plain = Image.new("L", (3, 2))
+    plain.close()
+    picture, plain = copy_of([picture, plain])
+    assert picture.convert("L").tobytes() == bytes([7] * 6)
+    assert plain.size == (3, 2)
+    with pytest.raises(ValueError, match="closed image"):
+        plain.tobytes()
+
+
+def test_a_font_that_is_in_memory_comes_back() -> None:
+    """No image of a program with `ImageFont.load_default()` could be loaded: "cannot open resource"."""
+    module = pytest.importorskip("PIL.ImageFont")
+    features = pytest.importorskip("PIL.features")
+    if not features.check("freetype2"):
+        pytest.skip("Pillow without FreeType")
+    font = module.load_default(14)
+    copied, again = copy_of([font, font])
+    assert again is copied and copied.getbbox("checkpoint") == font.getbbox("checkpoint")
+    assert bytes(copied.getmask("a")) == bytes(font.getmask("a"))
+    assert copied.font_variant(size=9).getbbox("a") == font.font_variant(size=9).getbbox("a")
 
 
 class Looking(io.BytesIO):
