@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.image.interface.library import Library
+from ckpt.image.errors import ObjectRefused
+from ckpt.image.interface.library import Library, Reducer, by_name
 
 __all__ = ["Numba"]
 
@@ -55,6 +56,13 @@ class Numba(Library):
     def before_image(self) -> None:
         self._states = _states()
 
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name("numba.experimental.jitclass.base", {"JitClassType": refuse_class})
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        boxes = getattr(sys.modules.get("numba.experimental.jitclass._box"), "Box", None)
+        return refuse_class if boxes is not None and issubclass(cls, boxes) else None
+
     def note_settings(self) -> list[bytes]:
         if self._states is None:
             raise PicklingError(
@@ -65,6 +73,14 @@ class Numba(Library):
     def apply_settings(self, saved: list[bytes]) -> None:
         for pointer, state in zip(_pointers(), saved, strict=True):
             ctypes.memmove(pointer, state, _STATE_BYTES)
+
+
+def refuse_class(saver: Any, obj: Any) -> Any:
+    raise ObjectRefused(
+        obj,
+        "a class of numba.experimental.jitclass, or an object of it: what it holds is in memory of compiled code; keep the "
+        "numbers in arrays, or in a structured array, and give these to functions of numba.njit",
+    )
 
 
 def _states() -> list[bytes] | None:
