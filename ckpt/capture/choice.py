@@ -10,7 +10,8 @@ auto       as fork, unless there is too little memory for a forked copy
 =========  ==========================================================================================================
 
 A file that is mapped for shared writing is the same memory in the program and in its copy. A process with such a file
-writes its images synchronously, whatever was asked for.
+writes its images synchronously, whatever was asked for, unless this memory is copied before the fork
+(:mod:`ckpt.image.handles.file_maps`).
 
 *Too little memory*: every page that the program writes to while its copy lives is doubled. A quarter of the process's
 resident memory must be available, for each of the ranks that share the limit, since these ranks fork at the same time.
@@ -56,7 +57,7 @@ def choose(
     ``resident_bytes``: the memory that this process uses now. ``available_bytes``: the memory that the processes under the
     same limit can still get; ``None``: not known. ``sharers``: the number of ranks under that limit, this one included.
     ``kills_group``: when the limit is reached, the kernel kills all processes of the control group. ``shared_files``: the
-    files that this process has mapped for shared writing.
+    files that this process has mapped for shared writing, and that are not copied.
     """
     if shared_files:
         return Choice("sync", f"mapped for shared writing: {', '.join(shared_files[:3])}")

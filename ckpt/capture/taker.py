@@ -87,7 +87,13 @@ class Taker:
             self._without_fork -= 1
             self._set_choice(Choice("sync", self._why_without_fork))
         else:
-            self._choose_anew(memory.shared_files(libraries.copied_maps()))
+            self._choose_anew(self._shared_files())
+
+    def _shared_files(self) -> list[str]:
+        """Those that are a reason for an image without a fork. An explicit image has no part in which copies could be put in
+        their place."""
+        is_explicit = self._runtime.explicit is not None
+        return memory.shared_files(() if is_explicit else libraries.copied_maps())
 
     def _choose_anew(self, shared_files: Sequence[str]) -> None:
         memory_left = memory.available()
@@ -113,7 +119,7 @@ class Taker:
         """The program has gone on since :meth:`choose`; it may have mapped a file for shared writing."""
         is_late = time.monotonic_ns() - waited_since_ns > _LATE_NS
         if is_late and self.choice.mode == "fork":
-            shared_files = memory.shared_files(libraries.copied_maps())
+            shared_files = self._shared_files()
             if shared_files:
                 self._choose_anew(shared_files)
 
@@ -156,6 +162,7 @@ class Taker:
             prepared = prepare(state, noted)
         except Exception as failure:  # for example, a file of the program cannot be flushed
             self._runtime.files.uncut(epoch)
+            libraries.let_copies_go()
             if others is not None:
                 others.go_on()
             port.thaw()
@@ -178,6 +185,7 @@ class Taker:
             port.thaw()
             return failure
         finally:
+            libraries.let_copies_go()
             if others is not None:
                 others.go_on()
         return None

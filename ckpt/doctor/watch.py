@@ -201,6 +201,7 @@ class Watch:
             "threads": surroundings.threads(runtime, undeclared=(THREAD_NAME,)),
         }
         try:
+            libraries.copied_maps()  # what is named there is copied
             libraries.copy_out(is_writing=True, available=lambda: None)
             prepared = image.prepare(
                 stack, {"ckpt.registered": runtime.registered, "ckpt.hooks": runtime.hooks}
@@ -210,6 +211,7 @@ class Watch:
             pid = -1
             self._write("trouble", text=f"{type(failure).__name__}: {failure}")
         if pid:
+            libraries.let_copies_go()
             if others is not None:
                 others.go_on()
             self._child = None if pid < 0 else (pid, time.monotonic())

@@ -4,8 +4,9 @@
     directories                   iterators of ``os.scandir``
     shared_memory                 blocks of ``multiprocessing.shared_memory``
     shared_heap                   the memory of ``multiprocessing.Value`` and ``Array``
-    shared_copies                 both of these are copied before a fork
+    file_maps                     files that are mapped for shared writing
+    shared_copies                 all three of these are copied before a fork
     semaphores                    events, conditions and semaphores of ``multiprocessing``
 
-Not here: descriptors (:mod:`ckpt.image.files`), mapped files (:mod:`ckpt.image.stdlib.mapped`).
+Not here: descriptors (:mod:`ckpt.image.files`), objects of ``mmap`` (:mod:`ckpt.image.stdlib.mapped`).
 """

@@ -11,7 +11,8 @@ has changed this memory would change it a second time, without a word. So there 
 Up to :data:`MOST_BYTES` are copied, and a quarter of the memory that this process can still get: where a program shares
 more, the image is written without a fork (:mod:`ckpt.capture.choice`).
 
-Used for the memory of ``multiprocessing``: :mod:`ckpt.image.handles.shared_heap`, :mod:`ckpt.image.handles.shared_memory`.
+Used for the memory of ``multiprocessing`` (:mod:`ckpt.image.handles.shared_heap`, :mod:`ckpt.image.handles.shared_memory`)
+and for mapped files (:mod:`ckpt.image.handles.file_maps`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,16 @@ from ckpt.image.interface.library import Library
 from ckpt.image.stdlib import mapped
 from ckpt.transport.wires.crossmemory import address_of
 
-__all__ = ["MOST_BYTES", "CopiedMaps", "Copies", "note_idle_workers"]
+__all__ = [
+    "MOST_BYTES",
+    "CopiedMaps",
+    "Copies",
+    "copy_of",
+    "note_idle_workers",
+    "put_in_place",
+    "reason_at_work",
+    "there_is_room",
+]
 
 MOST_BYTES = 1 << 30
 _SHARE = 4
@@ -47,9 +57,39 @@ def note_idle_workers(idle: Callable[[], Iterable[Any]]) -> None:
     _askers.append(idle)
 
 
-def _are_children_at_work() -> bool:
+def reason_at_work() -> str | None:
+    """Why memory that child processes share cannot be part of an image now; None: they have no work."""
     started = {id(each) for each in children.children_started()}
-    return bool(started - {id(each) for idle in _askers for each in idle()}) if started else False
+    is_at_work = started and started - {id(each) for idle in _askers for each in idle()}
+    return _AT_WORK if is_at_work else None
+
+
+def there_is_room(nbytes: int, left: int | None) -> bool:
+    """May so much be copied? ``left``: bytes of memory that this process can still get; None: nobody knows."""
+    return nbytes <= MOST_BYTES and (left is None or nbytes <= left // _SHARE)
+
+
+def copy_of(memory: Any) -> mmap.mmap:
+    """A copy that can take the place of this memory in a forked copy of the program."""
+    copy = mmap.mmap(-1, len(memory), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    copy[:] = memory
+    return copy
+
+
+def put_in_place(copies: Iterable[tuple[int, mmap.mmap]]) -> None:
+    """In a forked copy of the program: copies take the place of the memory at these addresses. Raises Unpicklable."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mremap.restype = ctypes.c_void_p
+    libc.mremap.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p),
+    )
+    for address, copy in copies:
+        nbytes = -(-len(copy) // mmap.PAGESIZE) * mmap.PAGESIZE
+        moved = libc.mremap(address_of(copy), nbytes, nbytes, _MREMAP_MAYMOVE_FIXED, address)
+        if moved != address:
+            raise Unpicklable(
+                "shared memory", f"its copy cannot be put in its place: {os.strerror(ctypes.get_errno())}"
+            )
 
 
 class Copies:
@@ -83,7 +123,7 @@ class Copies:
         is_shared = any(
             self._is_in_use(owner) and self._map_of(owner) is not None for owner in self._present()
         )
-        return _AT_WORK if is_shared and _are_children_at_work() else None
+        return reason_at_work() if is_shared else None
 
     def _maps(self) -> dict[int, Any]:
         """Address → mapping."""
@@ -102,28 +142,18 @@ class Copies:
         if reason := self.reason_now():
             raise Unpicklable("shared memory", reason)
         self._copies, found = {}, self._maps()
-        nbytes, left = sum(map(len, found.values())), available()
-        if nbytes > MOST_BYTES or (left is not None and nbytes > left // _SHARE):
+        if not there_is_room(sum(map(len, found.values())), available()):
             return
         for address, each in found.items():
-            copy = mmap.mmap(-1, len(each), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            copy[:] = memoryview(each)
-            self._copies[address] = copy, mapped.place_of(each) if self._has_names else None
+            self._copies[address] = (
+                copy_of(memoryview(each)),
+                mapped.place_of(each) if self._has_names else None,
+            )
 
     def put_in_place(self) -> None:
         """In a forked copy of the program. Raises Unpicklable."""
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mremap.restype = ctypes.c_void_p
-        libc.mremap.argtypes = (
-            *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p),
-        )
-        for address, (copy, place) in self._copies.items():
-            nbytes = -(-len(copy) // mmap.PAGESIZE) * mmap.PAGESIZE
-            moved = libc.mremap(address_of(copy), nbytes, nbytes, _MREMAP_MAYMOVE_FIXED, address)
-            if moved != address:
-                raise Unpicklable(
-                    "shared memory", f"its copy cannot be put in its place: {os.strerror(ctypes.get_errno())}"
-                )
+        put_in_place((address, copy) for address, (copy, _) in self._copies.items())
+        for address, (_, place) in self._copies.items():
             mapped.note_copied(address, place)
 
 

@@ -19,6 +19,7 @@ attribute or method           when it is read or called                   in whi
 ``before_image``              just before each image                      the rank
 ``copy_out``                  likewise, when all threads stand still      the rank
 ``copied_maps``               when it is decided how an image is written  the rank
+``let_copies_go``             when the child has been forked              the rank
 ``before_saving``,            before anything is saved                    the forked child (the rank without fork)
 ``note_settings``             before anything is saved                    likewise
 ``reducers``,                 while objects are saved                     likewise
@@ -196,6 +197,10 @@ class Library:
         """Addresses of files mapped for shared writing whose content :meth:`copy_out` copies, so that they are no reason to
         write an image without a fork. Called before each image; it must be quick."""
         return ()
+
+    def let_copies_go(self) -> None:
+        """The child that writes the image has been forked, or the image is written, or has failed: what :meth:`copy_out` has
+        copied is not needed in this process any more. Called right after that."""
 
     def before_saving(self, *, is_disposable: bool) -> None:
         """Remove what must not be in an image, such as objects that the library has put into all modules. ``is_disposable``:

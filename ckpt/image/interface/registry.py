@@ -61,7 +61,7 @@ BUILT_IN = {
     accelerators.TOKENIZER: f"{_STANDARD}:Tokenizer",
     "asyncio": f"{_LOOPS}:AsyncIO",
     "logging": f"{_STANDARD}:Logging",
-    "mmap": f"{_STANDARD}:MappedMemory",
+    "mmap": f"{_HANDLES}.file_maps:FileMaps",
     "ctypes": f"{_HANDLES}.ctypes_library:Ctypes",
     "multiprocessing.shared_memory": f"{_HANDLES}.shared_memory:SharedMemory",
     "multiprocessing.heap": f"{_HANDLES}.shared_heap:SharedHeap",
@@ -340,6 +340,11 @@ class Registry:
         """See :meth:`Library.copy_out`."""
         for copy_out in self.implementations(Library.copy_out):
             copy_out(is_writing=is_writing, available=available)
+
+    def let_copies_go(self) -> None:
+        """See :meth:`Library.let_copies_go`."""
+        for let_go in self.implementations(Library.let_copies_go):
+            let_go()
 
     def copied_maps(self) -> set[int]:
         """See :meth:`Library.copied_maps`."""

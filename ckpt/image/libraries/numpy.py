@@ -42,6 +42,7 @@ from ckpt.image.libraries.numpy_parts import (
     reduce_capsule,
     shared_memory,
 )
+from ckpt.image.stdlib import mapped
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -239,7 +240,7 @@ def reduce_memmap(pickler: Saver, array: Any) -> Any:
     if array.filename is None:
         return array.__reduce_ex__(5)  # anonymous: restored as an ordinary copy
     # Program and child share the memory
-    if array.mode != "r" and array.mode != "c" and pickler.is_disposable:
+    if array.mode not in ("r", "c") and pickler.is_disposable and not mapped.is_copied(array._mmap):
         raise pickle.PicklingError(
             f"{array.filename} has just been mapped for shared writing; the next image is written without a fork"
         )

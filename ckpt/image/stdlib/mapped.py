@@ -5,9 +5,9 @@ the content that it had at the checkpoint. (:mod:`ckpt.image.libraries.numpy` sa
 
 A program and its forked child use the same memory for a *shared* mapping, so a child would save what the program writes
 meanwhile.
-Therefore images of a program that has mapped a file for shared writing are written without a fork
-(:mod:`ckpt.capture.choice`). A child that meets such a mapping all the same refuses it, but one whose memory was copied
-before the fork (:mod:`ckpt.image.handles.shared_copies`, for the memory of ``multiprocessing``).
+Therefore this memory is copied before the fork (:mod:`ckpt.image.handles.file_maps`; for the memory of ``multiprocessing``
+:mod:`ckpt.image.handles.shared_copies`), and where it is too large for that, images are written without a fork
+(:mod:`ckpt.capture.choice`). A child that meets such a mapping all the same refuses it.
 
 A file in ``/dev/shm`` that is gone at a restart is made again: it is a block of shared memory.
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from dataclasses import dataclass
 from pickle import PickleBuffer, PicklingError
 from typing import Any
 
@@ -25,14 +26,29 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.files import numbers
 from ckpt.transport.wires.crossmemory import address_of
 
-__all__ = ["is_copied", "note_copied", "place_of", "put_under", "reduce_map"]
+__all__ = ["Span", "is_copied", "note_copied", "note_copied_file", "place_of", "put_under", "reduce_map"]
 
 _IN_MEMORY = "/dev/shm/"
+_NOT_COPIED = object()
 
 _Place = tuple[str, bool, bool, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Addresses at which a file is mapped, from ``offset`` in it on. Mappings that follow each other may be one span."""
+
+    start: int
+    end: int
+    path: str
+    offset: int
+
+
 _copied: dict[int, _Place | None] = {}
 """In a forked child: address of a mapping of which a copy is in place → what it is a copy of; None: a file that has no
 name."""
+_copied_files: list[Span] = []
+"""In a forked child: what it had mapped of files for shared writing, where copies are in place now."""
 _unnamed: dict[int, int] = {}
 """While an image is loaded: ``id`` of a mapping → the descriptor of its file, which has no name."""
 
@@ -50,21 +66,38 @@ def note_copied(address: int, place: _Place | None) -> None:
     _copied[address] = place
 
 
+def note_copied_file(span: Span) -> None:
+    """The same, for what is mapped of a file."""
+    _copied_files.append(span)
+
+
 def is_copied(mapped: mmap.mmap) -> bool:
-    return address_of(mapped) in _copied
+    return _place_copied(address_of(mapped)) is not _NOT_COPIED
+
+
+def _place_copied(address: int) -> Any:
+    if address in _copied:
+        return _copied[address]
+    for span in _copied_files:
+        if span.start <= address < span.end:
+            return span.path, True, True, span.offset + address - span.start
+    return _NOT_COPIED
 
 
 def reduce_map(pickler: Any, mapped: mmap.mmap) -> Any:
     if mapped.closed:
         return make_closed_map, ()
     address, nbytes = address_of(mapped), len(mapped)
-    found = _copied[address] if address in _copied else _mapping(address)
+    found = _place_copied(address)
+    has_copy = found is not _NOT_COPIED
+    if not has_copy:
+        found = _mapping(address)
     if found is None:
         return make_unnamed_map, (nbytes, PickleBuffer(memoryview(mapped).toreadonly()), mapped.tell())
     place, shared, writable, offset = found
-    if address not in _copied:
+    if not has_copy:
         _require_file(place)
-    if shared and writable and pickler.is_disposable and address not in _copied:
+    if shared and writable and pickler.is_disposable and not has_copy:
         raise PicklingError(
             f"{place or 'shared memory'} has just been mapped for shared writing; the next image is written without a fork"
         )

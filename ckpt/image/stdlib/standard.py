@@ -30,7 +30,6 @@ __all__ = [
     "Expat",
     "Locale",
     "Logging",
-    "MappedMemory",
     "Processes",
     "Profiles",
     "Random",
@@ -177,13 +176,6 @@ class Sqlite(Library):
     def reducers(self) -> dict[type, Reducer]:
         kinds = {"Connection": "reduce_connection", "Cursor": "reduce_cursor", "Row": "reduce_row"}
         return by_name("sqlite3", {kind: later(f"{_HERE}.sqlite", name) for kind, name in kinds.items()})
-
-
-class MappedMemory(Library):
-    """mmap: mapped files and anonymous memory, with content."""
-
-    def reducers(self) -> dict[type, Reducer]:
-        return by_name("mmap", {"mmap": later(f"{_HERE}.mapped", "reduce_map")})
 
 
 class Tokenizer(Library):

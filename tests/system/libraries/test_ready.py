@@ -201,8 +201,41 @@ def test_a_file_mapped_for_writing_is_put_back(start: Start, tmp_path: Path, kin
         """,
     )
     assert job.output(0) == "[0, 1, 0, 7, 2, 0] [0, 1, 0, 7, 2, 0] True 200000\n"
-    assert job.events("captured")[0]["mode"] == "sync"
-    assert "mapped for shared writing" in job.events("image-mode")[0]["reason"]
+    assert job.events("captured")[0]["mode"] == "fork"
+
+
+def test_a_file_mapped_for_writing_is_no_obstacle_to_threads(start: Start, tmp_path: Path) -> None:
+    """Images were written without a fork, and so refused for the thread, and for the iterators."""
+    job = run_killed(
+        start,
+        tmp_path,
+        """
+        import mmap, re, struct, threading
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        open("field", "wb").write(bytes(200000)); file = open("field", "r+b")
+        field = mmap.mmap(file.fileno(), 0)
+        found, numbers = re.finditer("[a-z]", "a1b2c3"), struct.iter_unpack("B", b"123")
+        field[0] += next(numbers)[0]
+        begin, go = threading.Event(), threading.Event()
+        def work():
+            begin.set()
+            go.wait()
+            field[1] = field[0] + 1
+        thread = threading.Thread(target=work)
+        thread.start()
+        begin.wait()
+        next(found)
+        ckpt.checkpoint()
+        field[0] += 1
+        die_once()
+        go.set()
+        thread.join()
+        print(field[0], field[1], next(found)[0], next(numbers), list(open("field", "rb").read()[:2]))
+        """,
+    )
+    assert job.output(0) == "50 51 b (50,) [50, 51]\n"
 
 
 def test_maps_for_reading_private_and_anonymous_ones_come_back(start: Start, tmp_path: Path) -> None:

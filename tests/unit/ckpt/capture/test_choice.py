@@ -83,11 +83,32 @@ def test_a_file_mapped_after_the_image_was_wanted_is_not_forked_over(tmp_path: P
     """A program that was importing when the image was wanted mapped a file before it was taken, and the round failed."""
     sent: list[dict[str, Any]] = []
     control = types.SimpleNamespace(send=sent.append)
-    runtime: Any = types.SimpleNamespace(spec={"options": {"image_mode": "fork"}}, control=control)
+    runtime: Any = types.SimpleNamespace(
+        spec={"options": {"image_mode": "fork"}}, control=control, explicit=None
+    )
     taker = Taker(runtime)
     taker.choose(None)
     path = tmp_path / "field"
     path.write_bytes(bytes(8192))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        path.unlink()  # so it cannot be copied
         taker._look_again_for_maps(waited_since_ns=0)
     assert taker.choice.mode == "sync" and str(path) in sent[0]["reason"]
+
+
+@pytest.mark.parametrize("is_explicit", [False, True])
+def test_a_mapped_file_is_copied_before_a_fork_but_for_an_explicit_image(
+    tmp_path: Path, is_explicit: bool
+) -> None:
+    """An explicit image reads the program's objects as they are, and would see what the program writes meanwhile."""
+    control = types.SimpleNamespace(send=lambda message: None)
+    explicit = object() if is_explicit else None
+    runtime: Any = types.SimpleNamespace(
+        spec={"options": {"image_mode": "fork"}}, control=control, explicit=explicit
+    )
+    taker = Taker(runtime)
+    path = tmp_path / "field"
+    path.write_bytes(bytes(8192))
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        taker.choose(None)
+    assert taker.choice.mode == ("sync" if is_explicit else "fork")

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ckpt.image import Refused, run_base
+from ckpt.image.errors import ObjectRefused
+from ckpt.image.frames import _frames
+from ckpt.image.frames.stack import capture
 from ckpt.image.interface.registry import libraries
-from tests.unit.ckpt.image.support import resumed_output
+from ckpt.image.interface.transient import refuse_transient
+from tests.unit.ckpt.image.support import pickled, resumed_output
 
 pytestmark = pytest.mark.turns(2)
 
@@ -28,6 +34,48 @@ NUMBA = """
     driver_tick()
     print(*draw())
 """
+
+
+@pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
+def test_no_image_is_taken_while_a_function_is_entered_in_the_tables_of_numba(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a restart it was entered twice: "key already in dictionary"."""
+    numba: Any = pytest.importorskip("numba")
+    context: Any = pytest.importorskip("numba.core.typing.context").BaseContext
+    said: list[str] = []
+    plain = context._insert_global
+
+    def looking(*arguments: Any) -> None:
+        try:
+            refuse_transient(capture(at="call"))
+        except Refused as refused:
+            said.append(refused.reason)
+        plain(*arguments)
+
+    monkeypatch.setattr(context, "_insert_global", looking)
+
+    def program() -> None:
+        numba.vectorize(lambda a: a + 1)
+        numba.njit(lambda a: a)
+        numba.stencil(lambda a: a[0])
+
+    run_base(program)
+    assert len(said) >= 3
+    assert all(each.startswith("numba is making a compiled function") for each in said)
+
+
+def test_a_class_that_numba_has_compiled_is_refused_by_its_name() -> None:
+    """The reason named a table of numba's: "cannot pickle '_dynfunc._Closure' object"."""
+    numba: Any = pytest.importorskip("numba")
+    experimental: Any = pytest.importorskip("numba.experimental")
+
+    class Box:
+        def __init__(self) -> None:
+            self.k = 0
+
+    with pytest.raises(ObjectRefused, match=r"numba\.experimental\.jitclass"):
+        pickled(experimental.jitclass([("k", numba.int64)])(Box))
 
 
 @pytest.mark.system

@@ -1,0 +1,102 @@
+"""Files that are mapped for shared writing: ``mmap``, ``numpy.memmap``, and what compiled libraries map.
+
+A forked copy would see what the program writes to them meanwhile. So what is mapped is copied while the program stands
+still, and the copies take its place in the forked copy (:mod:`ckpt.image.handles.shared_copies`). Where this is too much
+memory, the image is written without a fork, and so is one of a program that has mapped anything else for shared writing: a
+file that has been removed, or has become shorter than what is mapped of it, or a device.
+
+What is mapped is read from ``/proc/self/maps``: there are no other means for what a library has mapped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from ckpt.image.errors import Unpicklable
+from ckpt.image.frames import _frames
+from ckpt.image.handles.shared_copies import MOST_BYTES, copy_of, put_in_place, reason_at_work, there_is_room
+from ckpt.image.interface.library import Library, Reducer, by_name, later
+from ckpt.image.stdlib import mapped
+from ckpt.image.stdlib.mapped import Span
+
+__all__ = ["FileMaps"]
+
+
+class FileMaps(Library):
+    """mmap: mapped files and anonymous memory, with content."""
+
+    moment_limit_s = 60.0
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._copies: list[tuple[Span, mmap.mmap]] = []
+        self._most_bytes = MOST_BYTES
+        """Less, once there was no room for so much: from then on images of this much are written without a fork."""
+        self._is_wanted = False
+        """Has it been asked which files are copied? Not for explicit images."""
+
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name("mmap", {"mmap": later("ckpt.image.stdlib.mapped", "reduce_map")})
+
+    def reason_now(self, values: Iterable[Any]) -> str | None:
+        """Tasks that are done again after a restart would change the file a second time."""
+        reason = reason_at_work()
+        return reason if reason and _spans() else None
+
+    def copied_maps(self) -> Collection[int]:
+        self._is_wanted, spans = True, _spans()
+        return {span.start for span in spans} if _bytes_of(spans) <= self._most_bytes else ()
+
+    def copy_out(self, *, is_writing: bool, available: Callable[[], int | None]) -> None:
+        spans = _spans() if self._is_wanted else []
+        if not spans or _bytes_of(spans) > self._most_bytes:
+            return
+        if reason := self.reason_now(()):
+            raise Unpicklable("a mapped file", reason)
+        if not there_is_room(_bytes_of(spans), available()):
+            self._most_bytes = _bytes_of(spans) - 1
+            return
+        for span in spans:
+            memory = (ctypes.c_char * (span.end - span.start)).from_address(span.start)
+            self._copies.append((span, copy_of(memory)))
+
+    def before_saving(self, *, is_disposable: bool) -> None:
+        if is_disposable:
+            put_in_place((span.start, copy) for span, copy in self._copies)
+            for span, _ in self._copies:
+                mapped.note_copied_file(span)
+
+    def let_copies_go(self) -> None:
+        self._copies = []
+
+
+def _bytes_of(spans: Iterable[Span]) -> int:
+    return sum(span.end - span.start for span in spans)
+
+
+def _spans() -> list[Span]:
+    """Regular files that are mapped for shared writing, and can be read there. The interpreter's lock stays held."""
+    try:
+        lines = _frames.read_file("/proc/self/maps").splitlines()
+    except OSError:
+        return []  # there is no /proc
+    return [span for line in lines if b" rw-s " in line[:48] and (span := _span(line)) is not None]
+
+
+def _span(line: bytes) -> Span | None:
+    bounds, _, offset, _, _, *path = line.split(None, 5)
+    if not path or not path[0].startswith(b"/") or path[0].startswith(b"/dev/"):
+        return None
+    start, _, end = bounds.partition(b"-")
+    span = Span(int(start, 16), int(end, 16), os.fsdecode(path[0].strip()), int(offset, 16))
+    try:
+        found = os.stat(span.path)
+    except OSError:
+        return None  # it has been removed
+    needed = span.offset + span.end - span.start - mmap.PAGESIZE  # behind the file's last page is no memory
+    return span if stat.S_ISREG(found.st_mode) and found.st_size > needed else None
