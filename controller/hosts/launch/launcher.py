@@ -19,7 +19,7 @@ from typing import Any
 
 from ckpt.controller.adoption.roster import Adopted, adoptable
 from ckpt.controller.errors import LaunchFailed, NoHostLeft
-from ckpt.controller.hosts.addresses import own_address
+from ckpt.controller.hosts.addresses import own_address, own_towards
 from ckpt.controller.hosts.clock import now_ns
 from ckpt.controller.hosts.engine import Engine
 from ckpt.controller.hosts.examine import script_of
@@ -182,7 +182,7 @@ class HostsLauncher:
         if self.interface is not None:
             return own_address(self.interface)
         names = [host.node.name for host in self.fleet.hosts.values()]
-        return "::" if any(":" in own_address(None, name) for name in names) else "0.0.0.0"
+        return "::" if any(":" in address for address in own_towards(None, names)) else "0.0.0.0"
 
     @staticmethod
     def _write_token(job: JobDirectory) -> str:
@@ -249,10 +249,8 @@ class HostsLauncher:
 
     def _contacts(self) -> list[str]:
         """As the hosts see it, in their order."""
-        return [
-            joined(own_address(self.interface, host.node.name), self._port)
-            for host in self.fleet.hosts.values()
-        ]
+        names = [host.node.name for host in self.fleet.hosts.values()]
+        return [joined(address, self._port) for address in own_towards(self.interface, names)]
 
     def nodes(self, size: int) -> list[Node]:
         nodes = self.fleet.nodes()
