@@ -86,10 +86,11 @@ while
     else false; fi
 do :; done
 
-# SIGTERM alone: from `scancel`, after which Slurm does not call the job running any more; or others are to have the nodes.
+# SIGTERM alone: others are to have the nodes; or `scancel`, after which Slurm does not call the job running any more.
 cancelled=
 if [ -n "$ended" ] && [ -z "$noticed" ]; then
-    if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q JobState=RUNNING; then noticed=yes; else cancelled=yes; fi
+    if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -Eq 'JobState=RUNNING|PreemptTime=[0-9]'
+    then noticed=yes; else cancelled=yes; fi
 fi
 
 again=
@@ -101,7 +102,7 @@ case $code in
 esac
 if [ -n "$cancelled" ]; then
     again=
-    echo "cancelled, and not queued again; to go on: sbatch {script}"
+    echo "ended by scancel, or by scontrol requeue, which queues it again itself; to go on after scancel: sbatch {script}"
 fi
 if [ -z "$again" ]; then
     [ -z "$next" ] || scancel "$next"    # the end, or an error that another start does not mend

@@ -27,6 +27,7 @@ from ckpt.controller.hosts.fleet import Fleet
 from ckpt.controller.hosts.launch import inquiries
 from ckpt.controller.hosts.launch.agents import Agents
 from ckpt.controller.hosts.launch.driver import POLL_S, FleetDriver
+from ckpt.controller.hosts.launch.ending import Ending
 from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.orphan import VARIABLE as ORPHAN
 from ckpt.controller.hosts.routes import TOKEN
@@ -91,7 +92,8 @@ class HostsLauncher:
     # ---- bringing up -------------------------------------------------------------------------------------
 
     def serve(self, *, job_dir: str, runtime_dir: str, generation: int) -> None:
-        """Start an agent on each host, and wait until enough of them have dialled in. Raises LaunchFailed, UsageError."""
+        """Start an agent on each host, and wait until enough of them have dialled in. Raises LaunchFailed, UsageError; and
+        SystemExit or KeyboardInterrupt at a signal that stops the job (`Ending`)."""
         if self._driver.link is not None:
             return  # `adopt` was successful
         job = JobDirectory.open(job_dir)
@@ -103,9 +105,12 @@ class HostsLauncher:
         common += ["--interface", self.interface] if self.interface else []
         common += ["--ports", self.ports] if self.ports else []
         common += ["--token", self._write_token(job)]
-        self.agents.begin(common, self._port, os.path.join(job.path, "output"), job.key_text)
-        self._await_hosts(ranks_left(job))
-        self._find_shared(job)
+        ending = Ending()
+        with ending.until_joined():
+            with ending.whole():
+                self.agents.begin(common, self._port, os.path.join(job.path, "output"), job.key_text)
+            self._await_hosts(ranks_left(job))
+            self._find_shared(job)
 
     def adopt(
         self,

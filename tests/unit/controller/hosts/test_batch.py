@@ -202,8 +202,16 @@ def test_before_the_limit_the_job_is_queued_again(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_cancelled_is_not_queued_again(tmp_path: Path) -> None:
-    assert script_sent(tmp_path, signal.SIGTERM, state="COMPLETING") == ""
+    assert (
+        script_sent(
+            tmp_path,
+            signal.SIGTERM,
+            state="COMPLETING PreemptEligibleTime=2026-11-29T10:00:00 PreemptTime=None",
+        )
+        == ""
+    )
 
 
-def test_a_running_job_that_is_to_make_place_is_queued_again(tmp_path: Path) -> None:
-    assert script_sent(tmp_path, signal.SIGTERM, state="RUNNING") == "requeue 7\n"
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING PreemptTime=2026-11-29T10:00:00"])
+def test_a_job_that_is_to_make_place_is_queued_again(tmp_path: Path, state: str) -> None:
+    assert script_sent(tmp_path, signal.SIGTERM, state=state) == "requeue 7\n"
