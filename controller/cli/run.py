@@ -398,7 +398,13 @@ def _drive(
 
     location = lock.record.location
     assert location is not None, "claimed by the caller"
-    launcher.serve(job_dir=job.path, runtime_dir=location.runtime, generation=lock.generation)
+    if adopted is None:
+        try:
+            launcher.serve(job_dir=job.path, runtime_dir=location.runtime, generation=lock.generation)
+        except BaseException:  # of hosts that cannot be used, or of a signal: no rank has started
+            launcher.close()
+            lock.clear_location()
+            raise
     reporter = _reporter(job, arguments)
     if new:
         job.events.append(

@@ -92,6 +92,11 @@ def submit(arguments: argparse.Namespace) -> int:
 
     from ckpt.controller.hosts import batch
 
+    if arguments.program[:1] == ["-c"] and "".join(arguments.program[1:2]).isdecimal():
+        count = arguments.program[1]
+        raise UsageError(
+            f"-c {count} is a program here, as in `python -c {count}`; for processors: --cpus-per-task={count}"
+        )
     command = Command.parse(arguments.program).complete()
     job = os.path.abspath(arguments.job or new_directory(command.name))
     path, log = f"{job}.sh", f"{job}.log"

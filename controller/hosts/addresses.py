@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from ckpt.controller.errors import UsageError
 from ckpt.transport.wires.addresses import family_of
 
-__all__ = ["own_address", "own_addresses", "own_name"]
+__all__ = ["own_address", "own_addresses", "own_name", "own_towards"]
 
 _SIOCGIFADDR = 0x8915
 _LINK_LOCAL = 0x20  # the scope (ipv6(7), /proc/net/if_inet6)
@@ -72,6 +72,17 @@ def own_address(interface: str | None, towards: str | None = None) -> str:
                 if not (own.version == 6 and own.is_link_local):
                     return str(own)
     return addresses[0][1] if addresses else "127.0.0.1"
+
+
+def own_towards(interface: str | None, names: Sequence[str]) -> list[str]:
+    """This host's address for each of these hosts of a job. Raises UsageError.
+
+    One of them may be this host, by a name that stands for loopback here: `localhost`, or its own one, which Debian writes
+    beside 127.0.1.1 in /etc/hosts. Its agent takes the address at which it reaches `ckpt run` for the others, too; they
+    would reach themselves at a loopback one. So it gets one from which this host sends to others."""
+    found = [own_address(interface, name) for name in names]
+    outward = [address for address in found if not ipaddress.ip_address(address).is_loopback]
+    return [outward[0] if outward and ipaddress.ip_address(each).is_loopback else each for each in found]
 
 
 def _places(name: str) -> Iterator[tuple[socket.AddressFamily, tuple[object, ...]]]:

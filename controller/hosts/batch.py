@@ -3,6 +3,7 @@
 Before the time limit Slurm signals the script (and nobody else: `B:`), the script tells `ckpt run`, which takes a last
 checkpoint and ends with 75, and the job is queued again. Where that is not possible (no scontrol on the node, or requeueing
 is forbidden) a second job, submitted ahead, waits for the end of the first. `--max-starts` ends a job without progress.
+What is cancelled is not queued again: `scancel` sends SIGTERM to the script and to all that it has started, and no SIGUSR1.
 
 Source: the manual pages sbatch(1) and scontrol(1) of Slurm 22.05.
 """
@@ -19,8 +20,9 @@ from ckpt.transport.records import dataclass
 __all__ = ["FLAGS", "Divided", "divide", "layout", "lead_s", "script", "seconds_of"]
 
 FLAGS = frozenset({
-    *("--contiguous", "--exclusive", "--get-user-env", "--hold", "--no-requeue", "--overcommit", "--oversubscribe"),
-    *("--quiet", "--reboot", "--requeue", "--spread-job", "--use-min-nodes", "--verbose", "-H", "-O", "-Q", "-s", "-v"),
+    *("--contiguous", "--exclusive", "--get-user-env", "--hold", "--ignore-pbs", "--nice", "--no-requeue", "--overcommit"),
+    *("--oversubscribe", "--parsable", "--propagate", "--quiet", "--reboot", "--requeue", "--spread-job", "--test-only"),
+    *("--use-min-nodes", "--verbose", "-H", "-O", "-Q", "-W", "-s", "-v"),
 })  # fmt: skip
 """Options of sbatch without a value, or with one that is given with `=` only."""
 
@@ -38,6 +40,15 @@ _OURS = (
     "--ntasks",
 )
 """Options of sbatch that the script itself depends on."""
+
+_NOT_HERE = {
+    "--test-only": "use --dry-run, then `sbatch --test-only` with the script",
+    "-W": "`ckpt submit` returns when the job is submitted; `ckpt status` tells of it",
+}
+"""Options of sbatch with which nothing is submitted, or it does not return, and what to do in their place."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]()|&*!^~-]*")
+"""What sbatch takes as it is. It cuts a directive at spaces and #, and refuses a script with a word that is no option."""
 
 _LEAD_MOST_S, _LEAD_LEAST_S = 300, 60
 _SCRIPT = """\
@@ -61,24 +72,38 @@ else
 fi
 
 noticed=
-trap 'noticed=yes; kill -TERM $run' USR1 TERM
+ended=
+trap 'noticed=yes; kill -TERM $run' USR1
+trap 'ended=yes; kill -TERM $run' TERM
 while
     {run} &
     run=$!
     while wait $run; code=$?; kill -0 $run 2>/dev/null; do :; done   # a trapped signal ends `wait` early
-    if [ -n "$noticed" ]; then false
+    if [ -n "$noticed$ended" ]; then false
     elif [ $code = 137 ]; then :                                     # `ckpt run` was killed: another one goes on
-    elif [ $code = 11 ] && [ $SECONDS -lt 180 ]; then sleep 10       # a node that has died may hold its lock for a while
+    elif [ $code = 11 ] && [ $SECONDS -lt 180 ]; then                # a node that has died may hold its lock for a while
+        sleep 10 & wait $!; [ -z "$noticed$ended" ]
     else false; fi
 do :; done
+
+# SIGTERM alone: others are to have the nodes; or `scancel`, after which Slurm does not call the job running any more.
+cancelled=
+if [ -n "$ended" ] && [ -z "$noticed" ]; then
+    if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -Eq 'JobState=RUNNING|PreemptTime=[0-9]'
+    then noticed=yes; else cancelled=yes; fi
+fi
 
 again=
 case $code in
     75) again=yes ;;                     # stopped after a last checkpoint
-    124 | 143) again=$noticed ;;         # stopped without one: go on from the checkpoint before
+    11 | 124 | 143) again=$noticed ;;    # stopped without one: go on from the checkpoint before
     16) again=yes ;;                     # all nodes, or the step on them, were lost
     137) again=yes ;;                    # `ckpt run` was killed when the time was nearly over
 esac
+if [ -n "$cancelled" ]; then
+    again=
+    echo "ended by scancel, or by scontrol requeue, which queues it again itself; to go on after scancel: sbatch {script}"
+fi
 if [ -z "$again" ]; then
     [ -z "$next" ] || scancel "$next"    # the end, or an error that another start does not mend
 elif [ -z "$next" ]; then
@@ -110,7 +135,7 @@ def divide(
     position = 0
     while position < len(words):
         name, equals, value = words[position].partition("=")
-        if not name.startswith("--") and len(name) > 2 and name not in theirs:
+        if not name.startswith("--") and len(name) > 2 and name not in theirs | mine:
             name, equals, value = words[position][:2], "=", words[position][2:]  # -N4
         known = name in mine or name in theirs
         width = 1 if equals or name in (flags if known else FLAGS) else 2
@@ -124,6 +149,8 @@ def divide(
             divided.run.extend(part)
         elif name in _OURS:
             raise UsageError(f"{name} is in the script that `ckpt submit` writes (--dry-run shows it)")
+        elif name in _NOT_HERE:
+            raise UsageError(f"{name}: {_NOT_HERE[name]}")
         else:
             divided.sbatch[name] = value if equals else (part[1] if width == 2 else None)
     return divided
@@ -164,6 +191,15 @@ def _number(sbatch: Mapping[str, str | None], *names: str) -> int | None:
                 raise UsageError(f"{name} {text}: a number is needed here")
             return int(text)
     return None
+
+
+def _written(option: str, value: str) -> str:
+    """A value as it stands in a directive. Raises UsageError: no directive can hold it."""
+    if _PLAIN.fullmatch(value):
+        return value
+    if "\n" in value:
+        raise UsageError(f"{option}: a directive of sbatch cannot hold more than one line: {value!r}")
+    return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
 
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
@@ -216,12 +252,12 @@ def script(
     if any(character in text for text in (name, log) for character in "\n\"'\\%"):
         raise UsageError(f"{log}: a directive of sbatch cannot hold such a name; choose another --job")
     given = [
-        text if value is None else f"{text} {value}" if len(text) == 2 else f"{text}={value}"
+        text if value is None else f"{text}{' ' if len(text) == 2 else '='}{_written(text, value)}"
         for text, value in sbatch.items()
         if text not in ("--nodes", "-N", "--ntasks-per-node")
     ]
     lines = [
-        *([] if "--job-name" in sbatch or "-J" in sbatch else [f"--job-name={name}"]),
+        *([] if "--job-name" in sbatch or "-J" in sbatch else [f"--job-name={_written('--job', name)}"]),
         " ".join(nodes),
         *given,
         f"--signal=B:USR1@{lead}",

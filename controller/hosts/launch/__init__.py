@@ -3,6 +3,7 @@
     launcher        what the service calls. Start reading here
     driver          carries out what the fleet decides: connection, packets of agents, renewals of leases
     agents          the engine's commands: which agent was started on which host, and when another one is
+    ending          signals that stop the job before ranks run
     journal_watch   is this the job's controller still? The look into the journal
     inquiries       what all hosts are asked at once: routes, shared file systems, facts
 

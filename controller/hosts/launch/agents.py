@@ -21,7 +21,7 @@ import select
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ckpt.controller.errors import LaunchFailed
-from ckpt.controller.hosts.addresses import own_address
+from ckpt.controller.hosts.addresses import own_towards
 from ckpt.controller.hosts.clock import now_ns
 from ckpt.controller.hosts.engine import Engine, Started
 from ckpt.controller.hosts.fleet import Fleet
@@ -68,11 +68,13 @@ class Agents:
 
     def _start(self, index: int | None = None, former: str = "") -> None:
         """Let the engine start all agents; or another one on host `index`, which is to know that of the one before."""
-        names = {i: host.node.name for i, host in self._fleet.hosts.items() if index in (None, i)}
+        all_names = {i: host.node.name for i, host in self._fleet.hosts.items()}
+        names = {i: name for i, name in all_names.items() if index in (None, i)}
+        # A name that does not resolve here is no obstacle: an engine may know it.
+        addresses = dict(zip(all_names, own_towards(self._interface, list(all_names.values())), strict=True))
 
         def words(index: int | None) -> list[str]:
-            # A name that does not resolve here is no obstacle: an engine may know it.
-            address = own_address(self._interface, names[min(names) if index is None else index])
+            address = addresses[min(names) if index is None else index]
             begin = [self._interpreter.executable, "-P", *self._interpreter.options, "-m", "ckpt", "agent"]
             if index is None:
                 place = ["--among", ",".join(names.values())]

@@ -19,7 +19,7 @@ from typing import Any
 
 from ckpt.controller.adoption.roster import Adopted, adoptable
 from ckpt.controller.errors import LaunchFailed, NoHostLeft
-from ckpt.controller.hosts.addresses import own_address
+from ckpt.controller.hosts.addresses import own_address, own_towards
 from ckpt.controller.hosts.clock import now_ns
 from ckpt.controller.hosts.engine import Engine
 from ckpt.controller.hosts.examine import script_of
@@ -27,6 +27,7 @@ from ckpt.controller.hosts.fleet import Fleet
 from ckpt.controller.hosts.launch import inquiries
 from ckpt.controller.hosts.launch.agents import Agents
 from ckpt.controller.hosts.launch.driver import POLL_S, FleetDriver
+from ckpt.controller.hosts.launch.ending import Ending
 from ckpt.controller.hosts.link import Link, keys_of
 from ckpt.controller.hosts.orphan import VARIABLE as ORPHAN
 from ckpt.controller.hosts.routes import TOKEN
@@ -91,7 +92,8 @@ class HostsLauncher:
     # ---- bringing up -------------------------------------------------------------------------------------
 
     def serve(self, *, job_dir: str, runtime_dir: str, generation: int) -> None:
-        """Start an agent on each host, and wait until enough of them have dialled in. Raises LaunchFailed, UsageError."""
+        """Start an agent on each host, and wait until enough of them have dialled in. Raises LaunchFailed, UsageError; and
+        SystemExit or KeyboardInterrupt at a signal that stops the job (`Ending`)."""
         if self._driver.link is not None:
             return  # `adopt` was successful
         job = JobDirectory.open(job_dir)
@@ -103,9 +105,12 @@ class HostsLauncher:
         common += ["--interface", self.interface] if self.interface else []
         common += ["--ports", self.ports] if self.ports else []
         common += ["--token", self._write_token(job)]
-        self.agents.begin(common, self._port, os.path.join(job.path, "output"), job.key_text)
-        self._await_hosts(ranks_left(job))
-        self._find_shared(job)
+        ending = Ending()
+        with ending.until_joined():
+            with ending.whole():
+                self.agents.begin(common, self._port, os.path.join(job.path, "output"), job.key_text)
+            self._await_hosts(ranks_left(job))
+            self._find_shared(job)
 
     def adopt(
         self,
@@ -182,7 +187,7 @@ class HostsLauncher:
         if self.interface is not None:
             return own_address(self.interface)
         names = [host.node.name for host in self.fleet.hosts.values()]
-        return "::" if any(":" in own_address(None, name) for name in names) else "0.0.0.0"
+        return "::" if any(":" in address for address in own_towards(None, names)) else "0.0.0.0"
 
     @staticmethod
     def _write_token(job: JobDirectory) -> str:
@@ -249,10 +254,8 @@ class HostsLauncher:
 
     def _contacts(self) -> list[str]:
         """As the hosts see it, in their order."""
-        return [
-            joined(own_address(self.interface, host.node.name), self._port)
-            for host in self.fleet.hosts.values()
-        ]
+        names = [host.node.name for host in self.fleet.hosts.values()]
+        return [joined(address, self._port) for address in own_towards(self.interface, names)]
 
     def nodes(self, size: int) -> list[Node]:
         nodes = self.fleet.nodes()

@@ -674,6 +674,26 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert not (tmp_path / "job").exists()
 
 
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+)
+def test_a_job_that_is_stopped_while_hosts_dial_in_leaves_nothing(
+    start: Callable[..., Job], ring: Path, tmp_path: Path, number: int, code: int
+) -> None:
+    """Neither the engine's commands, nor a record by which other hosts would take the job to run here."""
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    command = (
+        f"sh -c 'echo $$ >{begun}/$0.new; mv {begun}/$0.new {begun}/$0; exec sleep 600' {{host}} {{agent}}"
+    )
+    job = start(ring, STEPS, 0.003, ranks=2, hosts="a:1,b:1", engine_command=command)
+    job.wait_for(lambda: {path.name for path in begun.iterdir()} == {"a", "b"}, "the engine's commands")
+    job.process.send_signal(number)
+    assert job.process.wait(30) == code, job.report()
+    assert not [path for path in begun.iterdir() if os.path.exists(f"/proc/{path.read_text().strip()}")]
+    assert json.loads((job.directory / "generation.json").read_text()).get("location") is None
+
+
 HELD = """
     import time
     from mpi4py import MPI

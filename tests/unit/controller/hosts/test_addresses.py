@@ -101,3 +101,18 @@ def test_hosts_named_by_addresses() -> None:
         Node("fd88::2", 4),
         Node("::1", 2),
     ]
+
+
+def test_a_host_that_is_loopback_here_gets_an_address_which_the_others_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Debian writes a host's own name beside 127.0.1.1 in /etc/hosts."""
+    towards = {"own": "127.0.0.1", "localhost": "::1", "b": "10.1.0.5", "c": "10.2.0.5"}
+    monkeypatch.setattr(addresses, "own_address", lambda interface, name: towards[name])
+    assert addresses.own_towards(None, ["own", "b", "c", "localhost"]) == [
+        "10.1.0.5",
+        "10.1.0.5",
+        "10.2.0.5",
+        "10.1.0.5",
+    ]
+    assert addresses.own_towards(None, ["own"]) == ["127.0.0.1"], "no other host is there"

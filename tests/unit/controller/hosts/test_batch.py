@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,18 @@ def test_each_option_goes_where_it_is_known() -> None:
 )
 def test_options_that_the_script_itself_gives_are_refused(word: str) -> None:
     with pytest.raises(UsageError, match="is in the script that `ckpt submit` writes"):
+        divided([word])
+
+
+@pytest.mark.parametrize("flag", ["--nice", "--propagate", "--ignore-pbs"])
+def test_an_option_whose_value_may_be_left_out_takes_no_other_word(flag: str) -> None:
+    assert divided([flag, "-np", "4", f"{flag}=1"]) == (["-np", "4"], [], {flag: "1"})
+    assert divided([flag, "-np4"]) == (["-np4"], [], {flag: None})
+
+
+@pytest.mark.parametrize("word", ["-W", "--test-only"])
+def test_options_with_which_sbatch_does_not_only_submit_are_refused(word: str) -> None:
+    with pytest.raises(UsageError, match=r"`ckpt submit` returns|use --dry-run"):
         divided([word])
 
 
@@ -99,7 +114,7 @@ def test_the_script_is_for_people_and_for_bash(tmp_path: Path, capsys: pytest.Ca
     text = path.read_text()
     directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
     assert directives == [
-        "#SBATCH --job-name=a job",
+        '#SBATCH --job-name="a job"',
         "#SBATCH --nodes=3 --ntasks-per-node=2",
         "#SBATCH --account=me",
         "#SBATCH --time=20",
@@ -110,6 +125,28 @@ def test_the_script_is_for_people_and_for_bash(tmp_path: Path, capsys: pytest.Ca
     ]
     assert "--engine slurm --checkpoint-on-signal --max-starts 3" in text and "--every 60" in text
     subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_what_sbatch_would_cut_is_quoted(tmp_path: Path) -> None:
+    """It cuts at spaces and #, and refuses the whole script for a word that is no option."""
+    app = tmp_path / "app.py"
+    app.write_text("print(1)")
+    words = [
+        "--comment",
+        'two # words, "one" \\',
+        "-J",
+        "a b",
+        "--gres=gpu:a100:2",
+        "--job",
+        str(tmp_path / "job"),
+    ]
+    assert main(["submit", "--dry-run", *words, str(app)]) == 0
+    lines = (tmp_path / "job.sh").read_text().splitlines()
+    assert lines[2:5] == [
+        '#SBATCH --comment="two # words, \\"one\\" \\\\"',
+        '#SBATCH -J "a b"',
+        "#SBATCH --gres=gpu:a100:2",
+    ]
 
 
 def test_one_node_needs_no_engine(tmp_path: Path) -> None:
@@ -126,8 +163,55 @@ def test_what_cannot_be_submitted_is_said(tmp_path: Path, capsys: pytest.Capture
     for words, says in (
         (["--redundancy", "2", "-N2"], "is for ranks on one host"),
         (["-N2", "--signal", "x"], "is in the script"),
+        (["-N2", "--comment", "a\nb"], "--comment: a directive of sbatch cannot hold more than one line"),
+        (["-N2", "-c", "4"], "for processors: --cpus-per-task=4"),
         (["-N2", "--job", str(tmp_path / 'a"b')], "choose another --job"),
     ):
         assert main(["submit", "--dry-run", "--job", str(tmp_path / "job"), *words, str(app)]) == 2
         assert says in capsys.readouterr().err
     assert not (tmp_path / "job.sh").exists()
+
+
+def script_sent(place: Path, number: int, *, state: str) -> str:
+    """What the script asks of Slurm when it gets this signal: its `ckpt run` takes a last checkpoint. `state`: what Slurm
+    calls the job by then."""
+    tools = place / "tools"
+    tools.mkdir()
+    (tools / "scontrol").write_text(
+        f"#!/bin/sh\nif [ $1 = show ]; then echo JobState={state} Requeue=1; else echo $1 $2 >>{place}/asked; fi\n"
+    )
+    run = place / "run"
+    run.write_text(f"#!/bin/bash\ntrap 'exit 75' TERM\ntouch {place}/runs\nwhile :; do sleep 0.01; done\n")
+    for path in (tools / "scontrol", run):
+        path.chmod(0o755)
+    (place / "asked").touch()
+    text = batch.script(
+        name="job", log="log", path="job.sh", cwd=str(place), lead=60, nodes=[], sbatch={}, run=str(run)
+    )
+    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    with subprocess.Popen(["bash", "-c", text], env=environment, start_new_session=True) as script:
+        while not (place / "runs").exists():
+            time.sleep(0.01)
+        script.send_signal(number)
+        assert script.wait(30) == 75
+    return (place / "asked").read_text()
+
+
+def test_before_the_limit_the_job_is_queued_again(tmp_path: Path) -> None:
+    assert script_sent(tmp_path, signal.SIGUSR1, state="RUNNING") == "requeue 7\n"
+
+
+def test_a_job_that_is_cancelled_is_not_queued_again(tmp_path: Path) -> None:
+    assert (
+        script_sent(
+            tmp_path,
+            signal.SIGTERM,
+            state="COMPLETING PreemptEligibleTime=2026-11-29T10:00:00 PreemptTime=None",
+        )
+        == ""
+    )
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING PreemptTime=2026-11-29T10:00:00"])
+def test_a_job_that_is_to_make_place_is_queued_again(tmp_path: Path, state: str) -> None:
+    assert script_sent(tmp_path, signal.SIGTERM, state=state) == "requeue 7\n"
