@@ -26,18 +26,16 @@ _STATE_BYTES = 2516
 
 
 _MAKING = (
-    *(
-        "core.dispatcher:Dispatcher.__init__",
-        "np.ufunc.dufunc:DUFunc.__init__",
-        "np.ufunc.dufunc:DUFunc._rebuild",
-    ),
-    *(
-        "np.ufunc.gufunc:GUFunc.__init__",
-        "np.ufunc.gufunc:GUFunc._rebuild",
-        "core.dispatcher:Dispatcher._rebuild",
-    ),
-    *("stencils.stencil:StencilFunc.__init__", "experimental.jitclass.base:register_class_type"),
+    "core.dispatcher:Dispatcher.__init__",
+    "core.dispatcher:Dispatcher._rebuild",
+    "np.ufunc.dufunc:DUFunc.__init__",
+    "np.ufunc.dufunc:DUFunc._rebuild",
+    "np.ufunc.gufunc:GUFunc.__init__",
+    "np.ufunc.gufunc:GUFunc._rebuild",
+    "stencils.stencil:StencilFunc.__init__",
+    "experimental.jitclass.base:register_class_type",
 )
+"""What enters a function or class in numba's tables."""
 
 
 class Numba(Library):
