@@ -131,6 +131,11 @@ _REFUSALS: _Table = (
         "have the sender wait for the receiver's answer before it sends more; or hand over by a queue (queue.Queue)",
     ),
     (
+        r"child processes are at work.* mapped for shared writing",
+        'map the file for reading, if it is only read (numpy.memmap(…, mode="r"), mmap.ACCESS_READ); or give the pool less '
+        "work at once, so that now and then all results have come",
+    ),
+    (
         r"child processes are at work",
         "give the pool less work at once, so that now and then all results have come; or let tasks return what they find, "
         "instead of memory that they share",

@@ -19,7 +19,13 @@ from typing import Any
 
 from ckpt.image.errors import Unpicklable
 from ckpt.image.frames import _frames
-from ckpt.image.handles.shared_copies import MOST_BYTES, copy_of, put_in_place, reason_at_work, there_is_room
+from ckpt.image.handles.shared_copies import (
+    MOST_BYTES,
+    are_children_at_work,
+    copy_of,
+    put_in_place,
+    there_is_room,
+)
 from ckpt.image.interface.library import Library, Reducer, by_name, later
 from ckpt.image.stdlib import mapped
 from ckpt.image.stdlib.mapped import Span
@@ -45,8 +51,12 @@ class FileMaps(Library):
 
     def reason_now(self, values: Iterable[Any]) -> str | None:
         """Tasks that are done again after a restart would change the file a second time."""
-        reason = reason_at_work()
-        return reason if reason and _spans() else None
+        if not (are_children_at_work() and (spans := _spans())):
+            return None
+        return (
+            "child processes are at work (tasks of a pool, workers of a DataLoader), and may change "
+            f"{spans[0].path}, which is mapped for shared writing: after a restart they would change it once more"
+        )
 
     def copied_maps(self) -> Collection[int]:
         self._is_wanted, spans = True, _spans()

@@ -34,10 +34,10 @@ __all__ = [
     "MOST_BYTES",
     "CopiedMaps",
     "Copies",
+    "are_children_at_work",
     "copy_of",
     "note_idle_workers",
     "put_in_place",
-    "reason_at_work",
     "there_is_room",
 ]
 
@@ -57,11 +57,10 @@ def note_idle_workers(idle: Callable[[], Iterable[Any]]) -> None:
     _askers.append(idle)
 
 
-def reason_at_work() -> str | None:
-    """Why memory that child processes share cannot be part of an image now; None: they have no work."""
+def are_children_at_work() -> bool:
+    """Then memory that they share with the program cannot be part of an image."""
     started = {id(each) for each in children.children_started()}
-    is_at_work = started and started - {id(each) for idle in _askers for each in idle()}
-    return _AT_WORK if is_at_work else None
+    return bool(started - {id(each) for idle in _askers for each in idle()}) if started else False
 
 
 def there_is_room(nbytes: int, left: int | None) -> bool:
@@ -123,7 +122,7 @@ class Copies:
         is_shared = any(
             self._is_in_use(owner) and self._map_of(owner) is not None for owner in self._present()
         )
-        return reason_at_work() if is_shared else None
+        return _AT_WORK if is_shared and are_children_at_work() else None
 
     def _maps(self) -> dict[int, Any]:
         """Address → mapping."""

@@ -49,8 +49,12 @@ class Loaders(Library):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._loaded: list[Any] = []
+        self._is_known = True  # this version of torch
 
     def when_imported(self) -> None:
+        self._is_known = workers.is_known()
+        if not self._is_known:
+            return
         cls = self.module._MultiProcessingDataLoaderIter
         orders.put_between(cls, sys.modules["torch"].utils.data._utils.MP_STATUS_CHECK_INTERVAL)
         workers.put_between()
@@ -63,6 +67,10 @@ class Loaders(Library):
         return self._reduce_iterator if has_workers else reduce_raw
 
     def _reduce_iterator(self, saver: Any, iterator: Any) -> Any:
+        if not self._is_known:
+            version = sys.modules["torch"].__version__
+            reason = f"torch {version} has workers of a DataLoader that are not known here; use num_workers=0"
+            raise ObjectRefused(iterator, reason)
         if not saver.is_disposable and not iterator._shutdown:
             raise ObjectRefused(
                 iterator, "a DataLoader whose workers are at work can be saved with fork only"

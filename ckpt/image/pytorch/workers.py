@@ -18,7 +18,7 @@ from typing import Any
 from ckpt.image.pytorch.orders import Carried, Repeated
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["Begin", "put_between", "run"]
+__all__ = ["Begin", "is_known", "put_between", "run"]
 
 _UNSEEN = -1
 """The number of an order whose batch nobody gets."""
@@ -167,6 +167,16 @@ class _Batches:
 
 
 _plain_loop: Any = None
+_DATA_SET, _HOLDER = "dataset", "dataset_holder"
+"""The argument of torch's loop with the data set; since 2.14 a list with it, from which the loop takes it."""
+
+
+def is_known() -> bool:
+    """Does torch's loop have the arguments that :func:`run` asks for?"""
+    loop: Any = importlib.import_module(_WORKER)._worker_loop
+    names = inspect.signature(_plain_loop if loop is run else loop).parameters.keys()
+    needed = {"collate_fn", "index_queue", "data_queue", "worker_id"}
+    return needed <= names and not names.isdisjoint((_DATA_SET, _HOLDER))
 
 
 def put_between() -> None:
@@ -183,7 +193,7 @@ def run(*args: Any) -> None:
         put_between()
     bound = inspect.signature(_plain_loop).bind(*args)
     given = bound.arguments
-    generators = Generators(given["dataset"], given["collate_fn"])
+    generators = Generators(given.get(_DATA_SET, given.get(_HOLDER)), given["collate_fn"])
     given["index_queue"] = _Orders(given["index_queue"], generators)
     given["data_queue"] = _Batches(given["data_queue"], generators, given["worker_id"])
     _plain_loop(*bound.args)

@@ -51,3 +51,9 @@ def test_a_sender_that_waits_for_room_is_told_to_wait_for_an_answer() -> None:
 
 def test_a_sum_over_long_work_is_written_out() -> None:
     assert "write the loop out" in remedies.for_refusal("sum() is running (app.py:3)")
+
+
+def test_of_a_mapped_file_and_workers_it_is_said_how_the_file_is_mapped_for_reading() -> None:
+    """``numpy.memmap`` maps for writing, if nothing is said; a DataLoader's workers seldom stand still."""
+    reason = "child processes are at work (a pool), and may change /data, which is mapped for shared writing"
+    assert 'numpy.memmap(…, mode="r")' in remedies.for_refusal(reason)

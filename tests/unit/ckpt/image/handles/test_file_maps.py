@@ -78,11 +78,12 @@ def test_a_file_that_is_shorter_than_what_is_mapped_of_it_is_not_read(
 
 
 def test_an_image_waits_while_child_processes_may_change_a_mapped_file(
-    field: mmap.mmap, monkeypatch: pytest.MonkeyPatch
+    field: mmap.mmap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maps = FileMaps("mmap")
+    maps, path = FileMaps("mmap"), tmp_path / "field"
     assert maps.reason_now(()) is None
-    monkeypatch.setattr(file_maps, "reason_at_work", lambda: "child processes are at work")
-    assert maps.reason_now(()) == "child processes are at work"
+    monkeypatch.setattr(file_maps, "are_children_at_work", lambda: True)
+    reason = maps.reason_now(())
+    assert reason is not None and f"may change {path}, which is mapped for shared writing" in reason
     field.close()
     assert maps.reason_now(()) is None

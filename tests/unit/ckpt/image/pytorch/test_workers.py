@@ -11,7 +11,9 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
 
+from ckpt.image.errors import ObjectRefused  # noqa: E402
 from ckpt.image.pytorch import workers  # noqa: E402
+from ckpt.image.pytorch.loaders import Loaders  # noqa: E402
 from ckpt.image.pytorch.workers import Begin, Generators, _Batches, _Orders  # noqa: E402
 
 
@@ -94,3 +96,40 @@ def test_the_arguments_of_torchs_loop_are_found_by_name(monkeypatch: pytest.Monk
     workers.run("data", queue.Queue(), queue.Queue(), len, 3)
     assert isinstance(seen["index_queue"], _Orders) and isinstance(seen["data_queue"], _Batches)
     assert (seen["dataset"], seen["worker_id"]) == ("data", 3)
+
+
+@pytest.mark.parametrize("gives_holder", [False, True])
+def test_the_loop_of_a_worker_gets_the_data_set_or_a_list_with_it(
+    monkeypatch: pytest.MonkeyPatch, gives_holder: bool
+) -> None:
+    """Since torch 2.14 it is a list, which the loop empties: each worker ended with KeyError, and so did the program."""
+    seen: list[Any] = []
+
+    def of_before(dataset: Any, index_queue: Any, data_queue: Any, collate_fn: Any, worker_id: int) -> None:
+        seen.append((dataset, index_queue, data_queue))
+
+    def of_now(
+        dataset_holder: list[Any], index_queue: Any, data_queue: Any, collate_fn: Any, worker_id: int
+    ) -> None:
+        seen.append((dataset_holder.pop(), index_queue, data_queue))
+
+    data_set = DataSet()
+    monkeypatch.setattr(workers, "_plain_loop", of_now if gives_holder else of_before)
+    workers.run([data_set] if gives_holder else data_set, queue.Queue(), queue.Queue(), len, 0)
+    ((found, between_orders, between_batches),) = seen
+    assert found is data_set
+    assert type(between_orders) is _Orders and type(between_batches) is _Batches
+
+
+def test_a_loop_with_arguments_that_are_not_known_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_some_day(work: Any) -> None:
+        """Of a version that is to come."""
+
+    assert workers.is_known()
+    monkeypatch.setattr("torch.utils.data._utils.worker._worker_loop", of_some_day)
+    assert not workers.is_known()
+    loaders = Loaders("torch.utils.data.dataloader")
+    loaders.when_imported()
+    assert torch.utils.data._utils.worker._worker_loop is of_some_day
+    with pytest.raises(ObjectRefused, match="not known here; use num_workers=0"):
+        loaders._reduce_iterator(None, object())
