@@ -52,8 +52,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell starts what runs in the background with these ignored, and a job that starts so ignores them, too.
-    for number in (signal.SIGINT, signal.SIGQUIT):
+    # A shell starts what runs in the background with some of these ignored, nohup with another one; so would jobs be.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     # Found once, by the process that starts the others: all of them are to have the same.

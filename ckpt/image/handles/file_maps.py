@@ -6,6 +6,8 @@ memory, the image is written without a fork, and so is one of a program that has
 file that has been removed, or has become shorter than what is mapped of it, or a device.
 
 What is mapped is read from ``/proc/self/maps``: there are no other means for what a library has mapped.
+
+Each rank imports this module at its start, and what it needs once a file is mapped, only then.
 """
 
 from __future__ import annotations
@@ -15,20 +17,14 @@ import mmap
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import Unpicklable
 from ckpt.image.frames import _frames
-from ckpt.image.handles.shared_copies import (
-    MOST_BYTES,
-    are_children_at_work,
-    copy_of,
-    put_in_place,
-    there_is_room,
-)
 from ckpt.image.interface.library import Library, Reducer, by_name, later
-from ckpt.image.stdlib import mapped
-from ckpt.image.stdlib.mapped import Span
+
+if TYPE_CHECKING:
+    from ckpt.image.stdlib.mapped import Span
 
 __all__ = ["FileMaps"]
 
@@ -41,8 +37,8 @@ class FileMaps(Library):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._copies: list[tuple[Span, mmap.mmap]] = []
-        self._most_bytes = MOST_BYTES
-        """Less, once there was no room for so much: from then on images of this much are written without a fork."""
+        self._most_bytes: int | None = None
+        """Once there was no room for more than that: from then on such images are written without a fork."""
         self._is_wanted = False
         """Has it been asked which files are copied? Not for explicit images."""
 
@@ -51,21 +47,37 @@ class FileMaps(Library):
 
     def reason_now(self, values: Iterable[Any]) -> str | None:
         """Tasks that are done again after a restart would change the file a second time."""
-        if not (are_children_at_work() and (spans := _spans())):
+        if not (spans := _spans()):
             return None
+        from ckpt.image.handles.shared_copies import are_children_at_work
+
         return (
-            "child processes are at work (tasks of a pool, workers of a DataLoader), and may change "
-            f"{spans[0].path}, which is mapped for shared writing: after a restart they would change it once more"
+            None
+            if not are_children_at_work()
+            else (
+                "child processes are at work (tasks of a pool, workers of a DataLoader), and may change "
+                f"{spans[0].path}, which is mapped for shared writing: after a restart they would change it once more"
+            )
         )
 
     def copied_maps(self) -> Collection[int]:
-        self._is_wanted, spans = True, _spans()
-        return {span.start for span in spans} if _bytes_of(spans) <= self._most_bytes else ()
+        self._is_wanted = True
+        return {span.start for span in self._copied()}
+
+    def _copied(self) -> list[Span]:
+        """What is to be copied."""
+        if not (spans := _spans()):
+            return []
+        from ckpt.image.handles.shared_copies import MOST_BYTES
+
+        most_bytes = MOST_BYTES if self._most_bytes is None else self._most_bytes
+        return spans if _bytes_of(spans) <= most_bytes else []
 
     def copy_out(self, *, is_writing: bool, available: Callable[[], int | None]) -> None:
-        spans = _spans() if self._is_wanted else []
-        if not spans or _bytes_of(spans) > self._most_bytes:
+        if not self._is_wanted or not (spans := self._copied()):
             return
+        from ckpt.image.handles.shared_copies import copy_of, there_is_room
+
         if reason := self.reason_now(()):
             raise Unpicklable("a mapped file", reason)
         if not there_is_room(_bytes_of(spans), available()):
@@ -76,7 +88,10 @@ class FileMaps(Library):
             self._copies.append((span, copy_of(memory)))
 
     def before_saving(self, *, is_disposable: bool) -> None:
-        if is_disposable:
+        if is_disposable and self._copies:
+            from ckpt.image.handles.shared_copies import put_in_place
+            from ckpt.image.stdlib import mapped
+
             put_in_place((span.start, copy) for span, copy in self._copies)
             for span, _ in self._copies:
                 mapped.note_copied_file(span)
@@ -102,6 +117,8 @@ def _span(line: bytes) -> Span | None:
     bounds, _, offset, _, _, *path = line.split(None, 5)
     if not path or not path[0].startswith(b"/") or path[0].startswith(b"/dev/"):
         return None
+    from ckpt.image.stdlib.mapped import Span
+
     start, _, end = bounds.partition(b"-")
     span = Span(int(start, 16), int(end, 16), os.fsdecode(path[0].strip()), int(offset, 16))
     try:

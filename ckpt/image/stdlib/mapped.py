@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass
 from pickle import PickleBuffer, PicklingError
 from typing import Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.files import numbers
+from ckpt.transport.records import dataclass
 from ckpt.transport.wires.crossmemory import address_of
 
 __all__ = ["Span", "is_copied", "note_copied", "note_copied_file", "place_of", "put_under", "reduce_map"]

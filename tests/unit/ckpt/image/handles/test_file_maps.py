@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.image.handles import file_maps
+from ckpt.image.handles import shared_copies
 from ckpt.image.handles.file_maps import FileMaps
 from ckpt.image.stdlib import mapped
 from ckpt.transport.wires.crossmemory import address_of
@@ -82,7 +82,7 @@ def test_an_image_waits_while_child_processes_may_change_a_mapped_file(
 ) -> None:
     maps, path = FileMaps("mmap"), tmp_path / "field"
     assert maps.reason_now(()) is None
-    monkeypatch.setattr(file_maps, "are_children_at_work", lambda: True)
+    monkeypatch.setattr(shared_copies, "are_children_at_work", lambda: True)
     reason = maps.reason_now(())
     assert reason is not None and f"may change {path}, which is mapped for shared writing" in reason
     field.close()
