@@ -51,13 +51,11 @@ class FileMaps(Library):
             return None
         from ckpt.image.handles.shared_copies import are_children_at_work
 
+        if not are_children_at_work():
+            return None
         return (
-            None
-            if not are_children_at_work()
-            else (
-                "child processes are at work (tasks of a pool, workers of a DataLoader), and may change "
-                f"{spans[0].path}, which is mapped for shared writing: after a restart they would change it once more"
-            )
+            "child processes are at work (tasks of a pool, workers of a DataLoader), and may change "
+            f"{spans[0].path}, which is mapped for shared writing: after a restart they would change it once more"
         )
 
     def copied_maps(self) -> Collection[int]:
