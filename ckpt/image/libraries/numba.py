@@ -3,6 +3,12 @@
 A function, universal function, stencil or class that is being made is entered in numba's tables by its constructor; one
 that is loaded is made, and entered, anew. An image from within the constructor did both, at which numba fails.
 
+A compiled function is saved with its Python function as the program has it. numba's own way makes a copy of that one, with
+global variables of its own.
+
+What the program has declared by ``overload``, ``register_jitable``, ``overload_method`` and ``overload_attribute`` is in
+numba's tables alone, so it is declared again in a new process. A module that is imported there does that by itself.
+
 Compiled functions have two generators in each thread, whose states are in memory of C. numba gives a forked child new
 states, so the states are read in the program's own process, before the fork.
 """
@@ -10,16 +16,28 @@ states, so the states are read in the program's own process, before the fork.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pickle import PicklingError
 from typing import Any
 
 from ckpt.image.errors import ObjectRefused
 from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.modules.origins import is_by_value
+from ckpt.image.reducers.installed_classes import reduce_by_hooks
 
 __all__ = ["Numba"]
+
+_to_compile: list[tuple[Any, list[Any], bool]] = []
+"""While an image is loaded: functions that are compiled for these types alone, once all is declared."""
+
+_STATE = {"uuid", "py_func", "locals", "targetoptions", "can_compile", "sigs"}
+"""What numba says is to be saved of a compiled function, in the versions that are known here."""
+
+Declared = tuple[str, tuple[Any, ...], dict[str, Any], Any]
+"""A function of ``numba.extending``, its arguments, and the function that the program has given to it."""
 
 _STATE_BYTES = 2516
 """Size of a generator's struct: index, 624 words, is a second normal number kept?, that number, was the generator seeded?"""
@@ -59,18 +77,26 @@ class Numba(Library):
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
         boxes = getattr(sys.modules.get("numba.experimental.jitclass._box"), "Box", None)
-        return refuse_class if boxes is not None and issubclass(cls, boxes) else None
+        if boxes is not None and issubclass(cls, boxes):
+            return refuse_class
+        compiled = getattr(sys.modules.get("numba.core.dispatcher"), "Dispatcher", None)
+        return reduce_compiled if compiled is not None and issubclass(cls, compiled) else None
 
-    def note_settings(self) -> list[bytes]:
+    def note_settings(self) -> tuple[list[bytes], list[Declared]]:
         if self._states is None:
             raise PicklingError(
                 "this version of numba keeps its random numbers in another way than is known here"
             )
-        return self._states
+        return self._states, list(_declared())
 
-    def apply_settings(self, saved: list[bytes]) -> None:
-        for pointer, state in zip(_pointers(), saved, strict=True):
+    def apply_settings(self, saved: tuple[list[bytes], list[Declared]]) -> None:
+        states, declared = saved
+        for pointer, state in zip(_pointers(), states, strict=True):
             ctypes.memmove(pointer, state, _STATE_BYTES)
+        for name, arguments, options, function in declared:
+            getattr(importlib.import_module("numba.extending"), name)(*arguments, **options)(function)
+        while _to_compile:
+            _compile(*_to_compile.pop(0))
 
 
 def refuse_class(saver: Any, obj: Any) -> Any:
@@ -79,6 +105,60 @@ def refuse_class(saver: Any, obj: Any) -> Any:
         "a class of numba.experimental.jitclass, or an object of it: what it holds is in memory of compiled code; keep the "
         "numbers in arrays, or in a structured array, and give these to functions of numba.njit",
     )
+
+
+def reduce_compiled(saver: Any, function: Any) -> Any:
+    """What is compiled for types that it meets is compiled again when it meets them."""
+    state = dict(function._reduce_states())
+    if state.keys() != _STATE:
+        return reduce_by_hooks(saver, function)
+    return make_compiled, (type(function),), state, None, None, fill_compiled
+
+
+def make_compiled(cls: Any) -> Any:
+    return cls.__new__(cls)
+
+
+def fill_compiled(function: Any, state: dict[str, Any]) -> None:
+    function.__init__(state["py_func"], state["locals"], state["targetoptions"])
+    function._set_uuid(state["uuid"])
+    if state["sigs"]:
+        _to_compile.append((function, state["sigs"], state["can_compile"]))
+    else:
+        function._can_compile = state["can_compile"]
+
+
+def _compile(function: Any, signatures: list[Any], can_compile: bool) -> None:
+    for signature in signatures:
+        function.compile(signature)
+    function._can_compile = can_compile
+
+
+def _declared() -> Iterator[Declared]:
+    """What modules that are saved by value have declared."""
+    templates: Any = sys.modules.get("numba.core.typing.templates")
+    if templates is None:
+        return
+    for each in templates.builtin_registry.functions:
+        function = getattr(each, "_overload_func", None)
+        if function is not None and each.key is not function and _is_own(each.key, function):
+            yield "overload", (each.key, each._jit_options, each._strict), _options(each), function
+    for each in templates.builtin_registry.attributes:
+        function = getattr(each, "_overload_func", None)
+        if function is not None and _is_own(each.key, function):
+            is_method = issubclass(each, templates._OverloadMethodTemplate)
+            name = "overload_method" if is_method else "overload_attribute"
+            yield name, (each.key, each._attr), _options(each), function
+
+
+def _is_own(*objects: Any) -> bool:
+    """Is one of them of a module that is saved by value?"""
+    names = (getattr(each, "__module__", None) for each in objects)
+    return any(name in sys.modules and is_by_value(name, sys.modules[name]) for name in names if name)
+
+
+def _options(template: Any) -> dict[str, Any]:
+    return {"inline": template._inline.value, "prefer_literal": template.prefer_literal, **template.metadata}
 
 
 def _states() -> list[bytes] | None:

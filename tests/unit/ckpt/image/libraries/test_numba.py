@@ -92,3 +92,67 @@ def test_an_image_waits_while_something_is_compiled() -> None:
     with compiling:
         assert library.reason_now(()) == "numba is compiling a function"
     assert library.reason_now(()) is None
+
+
+DECLARED = """
+    import numba, numpy
+    from numba import types
+    from numba.extending import overload, overload_attribute, overload_method, register_jitable
+
+    def more(x):
+        return x + 1
+
+    @overload(more)
+    def overloaded(x):
+        return (lambda x: x + 100) if isinstance(x, types.Integer) else (lambda x: x + 0.5)
+
+    @overload_method(types.Array, "twice")
+    def twice(a):
+        return lambda a: a.sum() * 2
+
+    @overload_attribute(types.Array, "first")
+    def first(a):
+        return lambda a: a[0]
+
+    @register_jitable
+    def helper(x):
+        return x * 3
+
+    @numba.njit
+    def use(x, a):
+        return helper(x) + more(x) + a.twice() + a.first
+
+    @numba.njit("float64(float64)")
+    def typed(x):
+        return helper(x) + more(x)
+
+    def outer(k):
+        @numba.njit
+        def inner(x):
+            return typed(x) * k
+        return inner
+
+    functions = {"use": use, "of": [outer(2.0)]}
+    use(1, numpy.arange(1.0, 3.0))
+    driver_tick()
+    print(use(1, numpy.arange(1.0, 3.0)), use(1.0, numpy.arange(1.0, 3.0)), typed(2.0), functions["of"][0](1.0))
+    print(functions["use"] is use, use.py_func.__globals__ is globals(), typed.py_func.__globals__["helper"] is helper)
+    try:
+        typed("text")
+    except TypeError:
+        print("typed has its types alone")
+"""
+
+
+@pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
+def test_what_a_program_has_declared_to_numba_is_declared_again_and_functions_are_its_own(
+    tmp_path: Path,
+) -> None:
+    """The first call after a restart failed ("Untyped global name"): functions of numba were copies, with copies of the
+    functions that they call, and nothing was declared."""
+    pytest.importorskip("numba")
+    assert resumed_output(tmp_path, DECLARED).splitlines() == [
+        "111.0 11.5 8.5 9.0",
+        "True True True",
+        "typed has its types alone",
+    ]
