@@ -15,7 +15,8 @@ solution y, and A·x = b the solution x = W^T·y. That is the paper's T, for all
 
 *Subtraction* makes a column hold another row: the row r is c·W with c = r·W⁻¹, and so is what it stands for. Errors of what
 is computed so, and those of x, may be larger by the *condition number* of W, here in the maximum norm: what decides must be
-the same at all ranks, so it is computed with Python's numbers in a fixed order, not by a library.
+the same at all ranks, so it is computed with Python's numbers in a fixed order, not by a library. Most groups have one of
+few patterns of signs, so what was computed is remembered: all ranks wait for the decision.
 
 Pure.
 """
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy.typing as npt
@@ -56,6 +58,7 @@ def _base(q: int, Q: int) -> float:
     return round(math.exp(_SPREAD * (q - (Q - 1) / 2) / Q) * 1024) / 1024
 
 
+@lru_cache
 def unit(q: int, Q: int) -> Row:
     """The row of a column that holds what it should."""
     return tuple(float(v == q) for v in range(Q))
@@ -66,7 +69,8 @@ def row_of(much: Sequence[float], rows: Sequence[Row]) -> Row:
     return tuple(sum(c * row[q] for c, row in zip(much, rows, strict=True)) for q in range(len(rows)))
 
 
-def subtraction(rows: Sequence[Row], wanted: Row) -> Row:
+@lru_cache
+def subtraction(rows: tuple[Row, ...], wanted: Row) -> Row:
     """By how much each column of data counts in what has the row `wanted`: c with c·W = wanted. Raises ZeroDivisionError:
     the rows depend on each other."""
     Q = len(rows)
@@ -82,7 +86,8 @@ def subtraction(rows: Sequence[Row], wanted: Row) -> Row:
     return tuple(much)
 
 
-def condition(rows: Sequence[Row]) -> float:
+@lru_cache
+def condition(rows: tuple[Row, ...]) -> float:
     """The condition number of the rows in the maximum norm; infinite: they depend on each other."""
     Q = len(rows)
     try:

@@ -257,7 +257,7 @@ def _best(
             rows = list(course.roles.rows(group))
             for d, v in zip(gone, chosen, strict=True):
                 rows[d] = course.roles.column(v).rows[group]
-            worst = max(worst, condition(rows))
+            worst = max(worst, condition(tuple(rows)))
         if worst < least:
             best, least = chosen, worst
     if not least < HOPELESS:

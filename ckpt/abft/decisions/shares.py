@@ -86,7 +86,7 @@ def spread(course: Course, forming: Sequence[int], restore: bool) -> Course:
             back |= turned_back(course, group, k)
         mine = []
         for v, row in sorted(back.items()):
-            mine.append(Share("subtract", group, v, subtraction(rows, row), row))
+            mine.append(Share("subtract", group, v, subtraction(tuple(rows), row), row))
             rows[v] = row
         for c in forming:
             much = weights(course.encoding, group, shape.Q, course.roles.column(c).degree)

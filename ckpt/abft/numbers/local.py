@@ -12,7 +12,7 @@ Nothing here communicates. Arrays that travel are contiguous; `bytes_of` is thei
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -218,6 +218,12 @@ class Local:
 
     def apply(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> None:
         """Change the matrix from step k to step k+1. `owner`: block column k is here, and becomes U."""
+        for _ in self.applying(k, panel, start, update, owner):
+            pass
+
+    def applying(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> Iterator[None]:
+        """`apply` in parts of a few milliseconds each. Until all are done, the numbers are of no use to anybody else."""
+        self._backups.clear()
         shape = self.shape
         trailing = slice(start, self.numbers.shape[1])
         self._set(self._exchange(k, panel).arriving(self.p), trailing, update.out[self.p])
@@ -225,10 +231,9 @@ class Local:
         across = None if self.sums is None else sums_of_rows(update.upper)
         if below > first:
             self._set(slice(first, below), trailing, update.upper, across)
-        self._subtract(below, start, panel.lower[below - first :], update.upper, across)
+        yield from self._subtracting(below, start, panel.lower[below - first :], update.upper, across)
         if owner:
             self.finish_block(k, panel, first, below)
-        self._backups.clear()
 
     def ahead(self, k: int, panel: Panel, start: int, update: Update) -> Array:
         """The rows from block row k+1 on of block column k+1, which is here, as `apply` of step k will make them. The matrix
@@ -258,7 +263,7 @@ class Local:
         else:
             self.numbers[rows, columns] = values
 
-    def _subtract(
+    def _subtracting(
         self,
         row: int,
         start: int,
@@ -268,15 +273,16 @@ class Local:
         *,
         stop: int | None = None,
         again: bool = False,
-    ) -> None:
+    ) -> Iterator[None]:
         """Subtract `lower @ upper` from the rows from `row` on, in the columns from `start` to `stop` (None: the last one).
-        `across`: for the sums. `again`: other columns have been changed in this step."""
+        In parts. `across`: for the sums. `again`: other columns have been changed in this step."""
         target = self.numbers[row:, start:stop]
         count = max(1, _PRODUCT_BYTES // max(1, target.shape[1] * target.itemsize))
         product = np.empty((min(count, len(target)), target.shape[1]), dtype=self.dtype)
         for first in range(0, len(target), count):
             part = target[first : first + count]
             part -= np.matmul(lower[first : first + count], upper, out=product[: len(part)])
+            yield
         if self.sums is not None:
             assert across is not None
             rows, columns = slice(row, len(self.numbers)), slice(start, stop)

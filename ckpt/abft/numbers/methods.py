@@ -80,7 +80,8 @@ class LocalCholesky(Local):
         nothing = np.empty((0, total.shape[1]), dtype=self.dtype)
         return Update(k, total, dict.fromkeys(range(shape.P), nothing))
 
-    def apply(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> None:
+    def applying(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> Iterator[None]:
+        self._backups.clear()
         shape = self.shape
         nb, Q = shape.nb, shape.Q
         first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
@@ -93,12 +94,11 @@ class LocalCholesky(Local):
             left, stop = max(group * nb, start), min(group + together, shape.groups) * nb
             upper = update.upper[:, left - start : stop - start]
             across = None if self.sums is None else sums_of_rows(upper)
-            self._subtract(
+            yield from self._subtracting(
                 row, left, panel.lower[row - first :], upper, across, stop=stop, again=left > start
             )
         if owner:
             self.finish_block(k, panel, first, below)
-        self._backups.clear()
 
     def factorise(self, k: int, parts: dict[int, Array]) -> list[Panel]:
         """As in LU, without exchanges. Raises NotPositive."""
@@ -183,14 +183,14 @@ class LocalQR(Local):
             dict.fromkeys(range(self.shape.P), nothing),
         )
 
-    def apply(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> None:
+    def applying(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> Iterator[None]:
+        self._backups.clear()
         shape = self.shape
         first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
         across = None if self.sums is None else sums_of_rows(update.upper)
-        self._subtract(first, start, self._reflectors(k, panel), update.upper, across)
+        yield from self._subtracting(first, start, self._reflectors(k, panel), update.upper, across)
         if owner:
             self.finish_block(k, panel, first, below)
-        self._backups.clear()
 
 
 def unit_lower(panel: Array, nb: int) -> Array:

@@ -24,8 +24,9 @@ from ckpt.abft.numbers.dense import solve_lower, solve_upper
 from ckpt.abft.numbers.local import Array, Local, Panel
 from ckpt.abft.numbers.methods import LocalCholesky, LocalQR, ReflectionPanel, unit_lower
 from ckpt.abft.numbers.triangle import cholesky_factor, upper_triangle
+from ckpt.abft.solver.link import tag
 from ckpt.abft.solver.matrix import Matrix
-from ckpt.abft.solver.member import Member, tag
+from ckpt.abft.solver.member import Member
 from ckpt.abft.solver.method import Method
 from ckpt.abft.solver.report import Report, Solution
 from ckpt.abft.solver.solve import Task, factorised

@@ -22,7 +22,8 @@ import numpy.typing as npt
 from ckpt.abft.decisions.course import final_rows
 from ckpt.abft.decisions.encoding import solution
 from ckpt.abft.numbers.dense import solve_upper
-from ckpt.abft.solver.member import Member, tag
+from ckpt.abft.solver.link import tag
+from ckpt.abft.solver.member import Member
 
 __all__ = ["Shares", "digest", "finite", "residual", "residual_share", "spread", "substitute"]
 

@@ -29,7 +29,7 @@ from ckpt import MPI
 from ckpt.abft.numbers.local import bytes_of
 from ckpt.mpi import MpiException
 
-__all__ = ["Hook", "Interrupted", "Link"]
+__all__ = ["Hook", "Interrupted", "Link", "tag"]
 
 
 class _State(Protocol):
@@ -47,6 +47,14 @@ _STARTED = (
     "from ckpt.abft.solver.started import serve; serve(*met)"
 )
 """The program of a new process. It meets the others before it imports numpy, so that they need not wait for that."""
+
+
+_KINDS = "part piece panel rows update token block solution right unknown partial kept factor".split()  # noqa: SIM905
+
+
+def tag(kind: str, k: int) -> int:
+    """The tag of messages of this kind in step k."""
+    return k * 16 + _KINDS.index(kind)
 
 
 class Interrupted(Exception):
@@ -111,6 +119,12 @@ class Link:
         if self._own:
             with self._call("revoke"):
                 self._comm.Revoke()
+
+    def look(self) -> None:
+        """Has a member ended the communication? Costs no lock. Raises Interrupted."""
+        if self._own and self._comm.Is_revoked():
+            self._intact = False
+            raise Interrupted("while this rank computed")
 
     def meet(self, state: S) -> dict[int, S]:
         """Everybody's state, the same at every rank that returns; only of living ranks. Ends what is under way."""

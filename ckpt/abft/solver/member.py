@@ -2,14 +2,17 @@
 
 Who does what in which order is decided by pure modules (steps.py, plan.py); the numbers are in local.py; the calls in
 link.py. Between two steps a member is consistent: `step` says which panels it has applied, `panels` has those that it
-or others may need again, `update` the last row exchange of which it was the root. Only "apply" changes the matrix,
-and no communication is in it. So an `Interrupted` may come out of any call.
+or others may need again, `update` the last row exchange of which it was the root. Only "apply" changes the matrix, and no
+communication is in it. It is done in parts, so that a rank need not end it before it meets the others: its step is the next
+one from the first part on, and the rest is done before the matrix is used again. So an `Interrupted` may come out of any
+call.
 
 Not here: what is done around the steps (solve.py), the triangular solve at the end (backward.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,20 +30,13 @@ from ckpt.abft.decisions.steps import (
     trailing_group,
 )
 from ckpt.abft.numbers.local import Local, Panel, Update
-from ckpt.abft.solver.link import Interrupted, Link
+from ckpt.abft.solver.link import Interrupted, Link, tag
 from ckpt.abft.solver.matrix import Matrix
 from ckpt.abft.solver.method import Method
 
-__all__ = ["Member", "tag"]
+__all__ = ["Member"]
 
 Array = npt.NDArray[Any]
-
-_KINDS = "part piece panel rows update token block solution right unknown partial kept factor".split()  # noqa: SIM905
-
-
-def tag(kind: str, k: int) -> int:
-    """The tag of messages of this kind in step k."""
-    return k * 16 + _KINDS.index(kind)
 
 
 class Member:
@@ -68,6 +64,7 @@ class Member:
         self._given: dict[str, dict[int, Array]] = {}
         self._ahead: Array | None = None
         self._made: dict[int, Panel] = {}
+        self._changing: Iterator[None] = iter(())
 
     def state(self, **more: Any) -> State:
         low, high = (min(self.panels), max(self.panels) + 1) if self.panels else (0, 0)
@@ -89,8 +86,13 @@ class Member:
 
     def give_up_data(self) -> None:
         """The numbers are wrong: the next meeting is told so."""
+        self._let_go()
+        self.corrupt = True
+
+    def _let_go(self) -> None:
+        """Of the numbers, if there are any."""
         self._corrected += self._corrected_here()
-        self.corrupt, self.local, self.step, self.update = True, None, -1, None
+        self.local, self.step, self.update, self._changing = None, -1, None, iter(())
 
     def look(self, columns: slice | None = None) -> None:
         """Look for wrong numbers, in all local columns or these. Raises Corrupt."""
@@ -123,8 +125,8 @@ class Member:
         place = course.roles.place(self.link.rank)
         joins = any(each.kind == "right" and each.target == self.link.rank for each in decision.transfers)
         if place is None or joins:  # what it holds is of no use to its new column
-            self._corrected += self._corrected_here()
-            self.local, self.step, self.update, self.panels, self.kept = None, -1, None, {}, {}
+            self._let_go()
+            self.panels, self.kept = {}, {}
         self.place = place
         self._keep_all()
 
@@ -132,7 +134,8 @@ class Member:
         place = course.roles.place(self.link.rank)
         if place is None or (place == self.place and self.step == 0):
             return
-        self.place, self.step, self.update, self.panels = place, -1, None, {}
+        self._let_go()
+        self.place, self.panels = place, {}
         self.local = self._empty(place)
         self.matrix.fill(self.local, place, course.roles.column(place.v).rows)
         rows = self.shape.row_numbers(place.p)
@@ -174,6 +177,7 @@ class Member:
             self.link.send(target, panel.packed, tag(kind, k))
         elif kind == "right":
             assert self.step == k
+            self._change()
             self.look(slice(self.shape.groups * self.shape.nb, None))
             self.link.send(target, np.ascontiguousarray(self.local.right_hand_sides), tag(kind, k))
         else:
@@ -203,7 +207,8 @@ class Member:
             shape = local.right_hand_sides.shape
             local.right_hand_sides[...] = self.link.receive(source, shape, self.matrix.dtype, tag(kind, k))
             self._watch(local)
-            self.local, self.step, self.update, self.panels = local, k, None, {}
+            self._let_go()
+            self.local, self.step, self.panels = local, k, {}
         else:
             self.update = self._receive_update(source, k)
             self._apply(k)
@@ -211,12 +216,12 @@ class Member:
     # -- steps ---------------------------------------------------------------------------------------
 
     def run_steps(self, early: bool = False) -> None:
-        """Go from the step where this rank is to the end of the factorisation. `early`: to the end of the first step, which
-        raises Interrupted."""
+        """From this rank's step to the end of the factorisation; `early`: of the first step, which raises Interrupted."""
         course, place = self.course, self.place
         assert course is not None
         if place is None:
             return
+        self._change()
         columns = course.roles.numbers()
         while self.step < self.shape.blocks:
             if early and self.step > 0:
@@ -356,14 +361,21 @@ class Member:
             del self.panels[old]
 
     def _apply(self, k: int) -> None:
+        self._change()
         local, place = self._here()
         assert self.update is not None and self.course is not None
         column = self.course.roles.column(place.v)
         owner = place.v == self.shape.owner(k) and k >= column.since
-        local.apply(k, self.panels[k], self._start_of(k), self.update, owner)
+        self._changing = local.applying(k, self.panels[k], self._start_of(k), self.update, owner)
         self.step = k + 1
         if place.p != self.shape.root(k):
             self.update = None
+        self._change()
+
+    def _change(self) -> None:
+        """Change the matrix until it is as its step says. May be interrupted, and goes on when it is called again."""
+        for _ in self._changing:
+            self.link.look()
 
     def _op_give_block(self, op: Op, k: int, rank: int) -> None:
         share = self._share(op)

@@ -24,7 +24,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from ckpt import MPI, abft
+from ckpt.abft.numbers import local
 
+local._PRODUCT_BYTES = 1 << 12  # a step changes even these small matrices in several parts
 options = json.loads(sys.argv[1])
 P, Q, n, nb = (options[name] for name in ("P", "Q", "n", "nb"))
 ahead = options.get("look_ahead", 0)

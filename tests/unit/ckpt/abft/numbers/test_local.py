@@ -63,13 +63,13 @@ def test_a_product_is_subtracted_in_parts(
     if is_watched:
         local.watch()
     lower, upper = random.normal(size=(11, 4)), random.normal(size=(4, 13))
-    local._subtract(5, 4, lower, upper, upper.sum(axis=1) if is_watched else None)
+    list(local._subtracting(5, 4, lower, upper, upper.sum(axis=1) if is_watched else None))
     assert np.array_equal(local.numbers[:5], before[:5]) and np.array_equal(
         local.numbers[:, :4], before[:, :4]
     )
     assert np.allclose(local.numbers[5:, 4:], before[5:, 4:] - lower @ upper, rtol=1e-14, atol=1e-14)
-    local._subtract(16, 4, lower[:0], upper, upper.sum(axis=1) if is_watched else None)
-    local._subtract(5, 17, lower, upper[:, :0], np.zeros(4) if is_watched else None)
+    list(local._subtracting(16, 4, lower[:0], upper, upper.sum(axis=1) if is_watched else None))
+    list(local._subtracting(5, 17, lower, upper[:, :0], np.zeros(4) if is_watched else None))
 
 
 def whole(shape: Shape, parts: dict[tuple[int, int], Local]) -> np.ndarray:
