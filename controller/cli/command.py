@@ -36,6 +36,9 @@ _REFUSED = {
 }
 
 
+_OTHER_INTERPRETERS = "sh bash dash zsh ksh csh tcsh fish perl ruby Rscript node julia".split()  # noqa: SIM905
+
+
 class Command:
     """A program as it was typed. Attributes:
 
@@ -94,17 +97,36 @@ class Command:
                 "a program that is read from standard input cannot be started again; name a file"
             )
         try:
-            with open(script, "rb"):
-                return self
+            with open(script, "rb") as file:
+                self._refuse_others(script, file.readline(512))
+            return self
         except IsADirectoryError:
             return self  # one with a __main__.py
         except FileNotFoundError as error:
             found = self._on_path(script) if self.interpreter is None and os.sep not in script else None
             if found is not None:
                 return found
+            self._refuse_others(script, b"")
             raise UsageError(f"cannot read {script}: {error.strerror}") from error
         except OSError as error:
             raise UsageError(f"cannot read {script}: {error.strerror}") from error
+
+    def _refuse_others(self, script: str, first: bytes) -> None:
+        """Raise UsageError for a program that is not Python's. `first`: its first line; empty: it is looked for on PATH."""
+        import shutil
+
+        if not first and os.sep not in script and (path := shutil.which(script)) is not None:
+            first = _first_line(path)
+        if self.interpreter is not None or script.endswith((".py", ".pyw")):
+            return
+        if first.startswith(b"\x7fELF"):
+            raise UsageError(f"{script} is a compiled program, and ckpt runs programs in Python")
+        line = _interpreter_line(first)
+        if line and os.path.basename(line[0]) in _OTHER_INTERPRETERS:
+            raise UsageError(
+                f"{script} is a script of {line[0]}, and ckpt runs programs in Python: call `ckpt run` in the script, or "
+                f"name the program that the script runs"
+            )
 
     def _on_path(self, name: str) -> Self | None:
         """The Python script that a shell would run for this word, by the interpreter in its first line."""
@@ -113,18 +135,27 @@ class Command:
         path = shutil.which(name)
         if path is None:
             return None
-        try:
-            with open(path, "rb") as file:
-                first = file.readline(512)
-        except OSError:
-            return None
-        line = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
-        if line and os.path.basename(line[0]) == "env":
-            line = line[1:]
+        line = _interpreter_line(_first_line(path))
         if not line or not names_python(line[0]):
             return None
         options, _ = _interpreter_options(line)
         return type(self)([path, *self.words[1:]], line[0], options)
+
+
+def _first_line(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.readline(512)
+    except OSError:
+        return b""
+
+
+def _interpreter_line(first: bytes) -> list[str]:
+    """The words of a script's first line: its interpreter and the options of that."""
+    line = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
+    if line and os.path.basename(line[0]) == "env":
+        line = line[2:] if line[1:2] == ["-S"] else line[1:]
+    return line
 
 
 def split_program(arguments: Sequence[str], flags: frozenset[str]) -> tuple[list[str], list[str]]:

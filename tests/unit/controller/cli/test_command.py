@@ -56,7 +56,9 @@ def test_a_python_script_on_path_is_a_program(tmp_path: Path, monkeypatch: pytes
     for name, line in (
         ("tool", f"#!{sys.executable} -u"),
         ("envtool", "#!/usr/bin/env python3"),
+        ("splittool", "#!/usr/bin/env -S python3 -u"),
         ("shelltool", "#!/bin/sh"),
+        ("othertool", "#!/usr/bin/env awk"),
     ):
         (tmp_path / name).write_text(f"{line}\n")
         (tmp_path / name).chmod(0o755)
@@ -68,5 +70,27 @@ def test_a_python_script_on_path_is_a_program(tmp_path: Path, monkeypatch: pytes
         "a",
     ]
     assert Command.parse(["envtool"]).complete().typed == ["python3", str(tmp_path / "envtool")]
-    with pytest.raises(UsageError, match="cannot read shelltool"):
+    assert Command.parse(["splittool"]).complete().typed == ["python3", "-u", str(tmp_path / "splittool")]
+    with pytest.raises(UsageError, match="cannot read othertool"):
+        Command.parse(["othertool"]).complete()
+    with pytest.raises(UsageError, match="shelltool is a script of /bin/sh"):
         Command.parse(["shelltool"]).complete()
+
+
+def test_programs_that_are_not_in_python_are_refused_by_what_they_are(tmp_path: Path) -> None:
+    """Python said that there is no valid syntax in them, or that they contain null bytes."""
+    script, compiled = tmp_path / "run.sh", Path(sys.executable).resolve()
+    script.write_text("#!/usr/bin/env bash\npython app.py\n")
+    with pytest.raises(UsageError, match=r"run\.sh is a script of bash, and ckpt runs programs in Python"):
+        Command.parse([str(script)]).complete()
+    (tmp_path / "solver").write_bytes(compiled.read_bytes()[:4096])
+    with pytest.raises(UsageError, match="solver is a compiled program"):
+        Command.parse([str(tmp_path / "solver")]).complete()
+
+
+def test_a_script_that_is_a_program_of_a_shell_and_of_python_runs(tmp_path: Path) -> None:
+    both = tmp_path / "both.py"
+    both.write_text('#!/bin/sh\n"exec" "python3" "$0" "$@"\n')
+    assert Command.parse([str(both)]).complete().script == str(both)
+    (tmp_path / "both").write_text(both.read_text())
+    assert Command.parse(["python3", str(tmp_path / "both")]).complete().script == str(tmp_path / "both")
