@@ -16,7 +16,7 @@ import sys
 from ckpt.compat.accelerators import run_exit_functions, signal
 from ckpt.controller.cli import flags
 from ckpt.controller.cli.command import names_python, split_program
-from ckpt.controller.errors import EXIT_UNREAD, ControllerError
+from ckpt.controller.errors import EXIT_UNREAD, ControllerError, UsageError
 from ckpt.controller.launch.spawning import Spawned, new_hash_seed, spawn_agent
 
 TYPE_CHECKING = False  # what typing has, without importing it
@@ -57,6 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(arguments: Sequence[str] | None) -> int:
     _fill_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    elif not words:
+        from ckpt.controller.cli.arguments import make_parser
+
+        make_parser().print_help(sys.stderr)
+        return UsageError.exit_code
     if arguments is None and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         # Some parents ignore SIGCHLD, and children inherit that: no child's exit code would be known.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -155,6 +155,23 @@ def test_help_names_every_exit_code(verb: str, capsys: pytest.CaptureFixture[str
     assert all(f"\n  {code} " in text for code in (0, 2, 3, 10, 11, 12, 13, 14, 75))
 
 
+@pytest.mark.parametrize("words", [["help"], ["--help"]])
+def test_help_is_a_verb_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    said = capsys.readouterr().out
+    assert ended.value.code == 0 and "Go on with a job" in said
+    with pytest.raises(SystemExit):
+        main(["help", "restart"])
+    assert "usage: ckpt restart" in capsys.readouterr().out
+
+
+def test_without_a_verb_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was an error about a word VERB, without what there is to choose from."""
+    assert main([]) == 2
+    assert "Go on with a job" in capsys.readouterr().err
+
+
 def test_help_imports_nothing_heavy() -> None:
     program = (
         "import sys, ckpt.controller.cli.main\n"
