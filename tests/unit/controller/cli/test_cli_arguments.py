@@ -116,7 +116,7 @@ def test_without_a_job_the_newest_is_meant(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "words",
-    ["", "sing", "run -n 0 app.py", "run --every 0 app.py", "run --keep 1 app.py", "prune job --keep-last 1"],
+    ["sing", "run -n 0 app.py", "run --every 0 app.py", "run --keep 1 app.py", "prune job --keep-last 1"],
 )
 def test_usage_errors_are_2(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as leaving:
