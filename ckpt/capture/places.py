@@ -248,34 +248,16 @@ class Places:
             frame = frame.f_back
         if frame is None:
             return "starting"
-        return f"{_place(frame)}{inside}"
+        code = frame.f_code
+        return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{inside}"
 
     def running(self, where: str) -> str:
-        """What the main thread does at this place, for people: an import, or something in C; "": not known. From any
-        thread."""
+        """What the main thread does in C at this place, for people; "": not known. From any thread."""
         from ckpt.image.frames import c_waits
 
         ident = threading.main_thread().ident or 0
-        if importer := _importer(sys._current_frames().get(ident)):
-            return f"an import is in progress ({importer})"
         found = c_waits.running(ident) if ident != threading.get_ident() else ""
         return f"{found} ({where})" if found else ""
-
-
-def _importer(frame: FrameType | None) -> str:
-    """Where the outermost import on this stack is; "": there is none."""
-    from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES
-
-    found = None
-    while frame is not None:
-        if frame.f_code.co_filename in IMPORT_SYSTEM_FILES:
-            found = frame.f_back
-        frame = frame.f_back
-    return "" if found is None else _place(found)
-
-
-def _place(frame: FrameType) -> str:
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
 
 
 def wake_main_thread() -> None:
