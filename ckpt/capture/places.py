@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.capture.check_budget import CheckBudget
 from ckpt.capture.threads import is_left_out, is_library
+from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES
 
 if TYPE_CHECKING:
     from ckpt import image
@@ -252,10 +253,15 @@ class Places:
         return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{inside}"
 
     def running(self, where: str) -> str:
-        """What the main thread does in C at this place, for people; "": not known. From any thread."""
+        """What the main thread does at this place, for people; "": not known. From any thread.
+
+        An import says itself, and where the program asked for it, whatever the imported module does just now.
+        """
         from ckpt.image.frames import c_waits
 
         ident = threading.main_thread().ident or 0
+        if importer := _importer(sys._current_frames().get(ident)):
+            return f"an import is in progress ({importer})"
         found = c_waits.running(ident) if ident != threading.get_ident() else ""
         return f"{found} ({where})" if found else ""
 
@@ -316,6 +322,20 @@ def library_caller() -> FrameType | None:
     while frame is not None and frame.f_code not in BASES:
         if is_library(frame):
             found = frame.f_back or frame
+        frame = frame.f_back
+    return found
+
+
+def _importer(frame: FrameType | None) -> str:
+    """What imports, as ``file:line function``: the caller of the outermost frame of the import system; "": nothing does."""
+    from ckpt.image.frames.running import BASES
+
+    found, is_import = "", False
+    while frame is not None and frame.f_code not in BASES:
+        code = frame.f_code
+        if is_import and code.co_filename not in IMPORT_SYSTEM_FILES:
+            found = f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}"
+        is_import = code.co_filename in IMPORT_SYSTEM_FILES
         frame = frame.f_back
     return found
 

@@ -141,7 +141,11 @@ class Spawned:
 
 
 def new_hash_seed() -> int:
-    """A hash seed for a new job: 1 to 4294967295, as PYTHONHASHSEED allows. 0 would turn hash randomization off."""
+    """The hash seed for a new job: the user's, if PYTHONHASHSEED has one: sets of strings iterate as in plain Python then.
+    Else one from 1 to 4294967295, as PYTHONHASHSEED allows; 0, which only a user asks for, turns hash randomization off."""
+    asked = os.environ.get("PYTHONHASHSEED", "")
+    if asked.isdecimal() and int(asked) <= _HASH_SEED_MAX:
+        return int(asked)
     return int.from_bytes(os.urandom(4), "little") % _HASH_SEED_MAX + 1
 
 

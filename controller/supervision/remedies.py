@@ -165,7 +165,7 @@ _REFUSALS: _Table = (
         "let the coroutine await soon after an error or cancellation that it handles",
     ),
     (r"traced or profiled", "use cProfile, trace or coverage, or run without this tool"),
-    (r"\bimport", "import at the beginning of the program"),
+    (r"\bimport", "import at the beginning of the program; checkpoints come when that is done"),
     (r"class is being created", "keep long work out of class bodies"),
     (r"destructor|weak reference callback|finali[sz]er", "keep destructors and callbacks short"),
     (

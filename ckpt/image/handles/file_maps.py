@@ -95,6 +95,10 @@ class FileMaps(Library):
                 mapped.note_copied_file(span)
 
     def let_copies_go(self) -> None:
+        if self._copies:
+            from ckpt.image.handles.shared_copies import note_image_over
+
+            note_image_over()
         self._copies = []
 
 

@@ -6,7 +6,8 @@ addresses (:meth:`Copies.put_in_place`): whatever lies over that memory (arrays,
 
 Child processes do not stand still. The tasks that a pool has not answered are done again after a restart, and a task that
 has changed this memory would change it a second time, without a word. So there is no image while child processes are at work
-(:func:`note_idle_workers`): one is taken when all results have come.
+(:func:`note_idle_workers`): one is taken when all results have come. Where workers get work ahead of need, that moment would
+never come: whoever gives it holds it back while an image waits (:func:`is_image_waiting`).
 
 Up to :data:`MOST_BYTES` are copied, and a quarter of the memory that this process can still get: where a program shares
 more, the image is written without a fork (:mod:`ckpt.capture.choice`).
@@ -20,6 +21,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -36,7 +38,9 @@ __all__ = [
     "Copies",
     "are_children_at_work",
     "copy_of",
+    "is_image_waiting",
     "note_idle_workers",
+    "note_image_over",
     "put_in_place",
     "there_is_room",
 ]
@@ -49,7 +53,10 @@ _AT_WORK = (
     "program (multiprocessing.Value, Array, shared_memory): after a restart they would change it once more. A checkpoint "
     "waits until all of their results have come"
 )
+_WAITS_S = 5.0
 _askers: list[Callable[[], Iterable[Any]]] = []
+_refused_at: float | None = None
+"""When an image was refused for the last time because child processes are at work; None: it has been taken since."""
 
 
 def note_idle_workers(idle: Callable[[], Iterable[Any]]) -> None:
@@ -59,8 +66,23 @@ def note_idle_workers(idle: Callable[[], Iterable[Any]]) -> None:
 
 def are_children_at_work() -> bool:
     """Then memory that they share with the program cannot be part of an image."""
+    global _refused_at
     started = {id(each) for each in children.children_started()}
-    return bool(started - {id(each) for idle in _askers for each in idle()}) if started else False
+    if not started or not started - {id(each) for idle in _askers for each in idle()}:
+        return False
+    _refused_at = time.monotonic()
+    return True
+
+
+def is_image_waiting() -> bool:
+    """Does an image wait until child processes have no work? It is looked for again and again, until it is given up."""
+    return _refused_at is not None and time.monotonic() - _refused_at < _WAITS_S
+
+
+def note_image_over() -> None:
+    """The image has been taken."""
+    global _refused_at
+    _refused_at = None
 
 
 def there_is_room(nbytes: int, left: int | None) -> bool:
@@ -174,3 +196,6 @@ class CopiedMaps(Library):
     def before_saving(self, *, is_disposable: bool) -> None:
         if is_disposable:
             self.copies.put_in_place()
+
+    def let_copies_go(self) -> None:
+        note_image_over()

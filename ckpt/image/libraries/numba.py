@@ -4,7 +4,8 @@ A function, universal function, stencil or class that is being made is entered i
 that is loaded is made, and entered, anew. An image from within the constructor did both, at which numba fails.
 
 A compiled function is saved with its Python function as the program has it. numba's own way makes a copy of that one, with
-global variables of its own.
+global variables of its own. A stencil is saved so, too; the representation that numba makes of it has the values of global
+variables in it, so it is made when all of the program is there.
 
 What the program has declared by ``overload``, ``register_jitable``, ``overload_method`` and ``overload_attribute`` is in
 numba's tables alone, so it is declared again in a new process. A module that is imported there does that by itself.
@@ -32,6 +33,9 @@ __all__ = ["Numba"]
 
 _to_compile: list[tuple[Any, list[Any], bool]] = []
 """While an image is loaded: functions that are compiled for these types alone, once all is declared."""
+
+_to_make: list[tuple[Any, Any, Any, Any]] = []
+"""While an image is loaded: stencils, with their functions, modes and options."""
 
 _STATE = {"uuid", "py_func", "locals", "targetoptions", "can_compile", "sigs"}
 """What numba says is to be saved of a compiled function, in the versions that are known here."""
@@ -73,7 +77,12 @@ class Numba(Library):
         self._states = _states()
 
     def reducers(self) -> dict[type, Reducer]:
-        return by_name("numba.experimental.jitclass.base", {"JitClassType": refuse_class})
+        return {
+            **by_name("numba.experimental.jitclass.base", {"JitClassType": refuse_class}),
+            **by_name("numba.stencils.stencil", {"StencilFunc": reduce_stencil}),
+            **by_name("numba.typed.typeddict", {"Dict": refuse_container}),
+            **by_name("numba.typed.typedlist", {"List": refuse_container}),
+        }
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
         boxes = getattr(sys.modules.get("numba.experimental.jitclass._box"), "Box", None)
@@ -95,6 +104,8 @@ class Numba(Library):
             ctypes.memmove(pointer, state, _STATE_BYTES)
         for name, arguments, options, function in declared:
             getattr(importlib.import_module("numba.extending"), name)(*arguments, **options)(function)
+        while _to_make:
+            _make(*_to_make.pop(0))
         while _to_compile:
             _compile(*_to_compile.pop(0))
 
@@ -105,6 +116,28 @@ def refuse_class(saver: Any, obj: Any) -> Any:
         "a class of numba.experimental.jitclass, or an object of it: what it holds is in memory of compiled code; keep the "
         "numbers in arrays, or in a structured array, and give these to functions of numba.njit",
     )
+
+
+def refuse_container(saver: Any, obj: Any) -> Any:
+    raise ObjectRefused(
+        obj,
+        "a container of numba.typed: what it holds is in memory of compiled code; keep a dict, list or array, make the "
+        "typed container of it where a compiled function is called, and hold it no longer than for the call",
+    )
+
+
+def reduce_stencil(saver: Any, stencil: Any) -> Any:
+    state = stencil.kernel_ir.func_id.func, stencil.mode, stencil.options
+    return make_compiled, (type(stencil),), state, None, None, fill_stencil
+
+
+def fill_stencil(stencil: Any, state: tuple[Any, Any, Any]) -> None:
+    _to_make.append((stencil, *state))
+
+
+def _make(stencil: Any, function: Any, mode: Any, options: Any) -> None:
+    representation = importlib.import_module("numba.core.compiler").run_frontend(function)
+    stencil.__init__(representation, mode, options)
 
 
 def reduce_compiled(saver: Any, function: Any) -> Any:

@@ -41,6 +41,7 @@ from ckpt.image.libraries.numpy_parts import (
     owner_of,
     reduce_capsule,
     shared_memory,
+    type_reducers,
 )
 from ckpt.image.stdlib import mapped
 
@@ -61,7 +62,7 @@ class NumPy(Library):
         flat = {"ufunc": reduce_ufunc, "flatiter": reduce_flatiter, "broadcast": reduce_broadcast}
         arrays = {"ndarray": reduce_array, "memmap": reduce_memmap}
         made = by_name("numpy._core._multiarray_umath", CONVERTERS)
-        return {**by_name("numpy", {**arrays, **flat}), **made, CAPSULE: reduce_capsule}
+        return {**by_name("numpy", {**arrays, **flat}), **made, **type_reducers(), CAPSULE: reduce_capsule}
 
     def when_imported(self) -> None:
         follow_functions()

@@ -10,6 +10,8 @@ Some functions of numpy (``apply_along_axis``) hold a converter: it makes arrays
 what the arguments were. One that makes plain arrays and numbers is made again; one that calls a class of a library or of the
 program is named.
 
+Types that numpy has once (``float64``) are these objects again (:func:`type_reducers`).
+
 Whose memory an array uses: that of another array, of an object of another kind (:func:`shared_memory`), or its own. Arrays
 of subclasses have a plain array that stands for their memory, the same one in all of an image (:func:`owner_of`).
 """
@@ -25,6 +27,7 @@ from typing import Any
 
 from ckpt.compat.memory import exporter_of
 from ckpt.image.frames import _frames
+from ckpt.image.interface.library import Reducer
 from ckpt.image.reducers.contexts import reduce_capsule as reduce_other
 from ckpt.image.reducers.saver import Saver
 
@@ -39,6 +42,7 @@ __all__ = [
     "owner_of",
     "reduce_capsule",
     "shared_memory",
+    "type_reducers",
 ]
 
 CAPSULE = type(datetime.datetime_CAPI)
@@ -69,6 +73,20 @@ def make_converter(values: list[Any]) -> Any:
 
 
 CONVERTERS = {"_array_converter": reduce_converter}
+
+
+def type_reducers() -> dict[type, Reducer]:
+    """For the types of which numpy has one object each (``float64`` …): it is that object again. numpy's own pickles make
+    another one, and a program that pickles arrays which share a type writes other bytes then."""
+    numpy: Any = sys.modules.get("numpy")
+    characters = getattr(numpy, "typecodes", {}).get("All", "")
+    return {type(numpy.dtype(character)): _reduce_type for character in characters}
+
+
+def _reduce_type(pickler: Saver, dtype: Any) -> Any:
+    make: Any = sys.modules["numpy"].dtype
+    is_one = dtype.isbuiltin == 1 and make(dtype.char) is dtype
+    return (make, (dtype.char,)) if is_one else NotImplemented
 
 
 def follow_functions() -> None:

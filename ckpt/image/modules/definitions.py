@@ -16,8 +16,10 @@ of the module.
 
 Paths start at classes and functions that are variables under their own name, and go through members and bases of classes,
 closures, and the functions that descriptors and decorators wrap. A module is searched once per image, when an object of the
-module is asked for. An object that no path leads to has been made after the import, and is saved by value. No code of the
-program or of the package runs.
+module is asked for. Or an object is the value of a variable with another name than its own, and has been since the import:
+``dot`` of ``autograd.numpy`` is a function ``primitive.<locals>.f_wrapped`` of another module, and a key of a table. An
+object that no path leads to has been made after the import, and is saved by value. No code of the program or of the package
+runs.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.errors import RestoreError
 from ckpt.image.lowlevel.inspect_raw import namespace_of
+from ckpt.image.modules import package_baseline
 from ckpt.image.modules.references import import_again
 
 if TYPE_CHECKING:
@@ -63,6 +66,7 @@ class Definitions:
         self._references = references
         self._paths: dict[int, tuple[Any, Path]] = {}
         self._modules: set[str] = set()
+        self._variables: dict[int, tuple[str, str]] | None = None
 
     def path_of(self, obj: Any) -> Path | None:
         """The path to a class or function that has no name; ``None``: there is none."""
@@ -71,12 +75,32 @@ class Definitions:
             return None
         self._search_module(module)
         found = self._paths.get(id(obj))
-        return found[1] if found is not None else None
+        return found[1] if found is not None else self._variable(obj, module)
+
+    def _variable(self, obj: Any, home: str) -> Path | None:
+        """The variable of an installed module, if one has had this value since the module's import."""
+        if home in self._references.by_value:
+            return None
+        if self._variables is None:
+            self._variables = {
+                id(value): (module, key)
+                for module, key, value in package_baseline.values_since_import()
+                if (type(value) is types.FunctionType or (issubclass(type(value), type) and is_heap(value)))
+                and not _has_name(value, key)
+            }
+        path = self._variables.get(id(obj))
+        if path is None or not package_baseline.holds_since_import(*path, obj):
+            return None
+        self._search_from(deque([(obj, path)]), home)
+        return path
 
     def note_closure(self, function: Any) -> None:
         """Search the module of a function on the stack, or of a generator: :meth:`cell` will be asked for its cells."""
         if type(function) is types.FunctionType and function.__closure__ and type(function.__module__) is str:
-            self._search_module(function.__module__)
+            if not self._references.is_importable(function):
+                self.path_of(function)
+            else:
+                self._search_module(function.__module__)
 
     def cell(self, cell: types.CellType) -> tuple[Path, tuple[Any] | None] | None:
         """``(path, content)`` of a cell; ``content`` is a 1-tuple, or None if the import itself fills the cell in the new
@@ -106,6 +130,9 @@ class Definitions:
             for key, value in list(module.__dict__.items())
             if self._is_defined_in(value, name) and _has_name(value, key)
         )
+        self._search_from(waiting, name)
+
+    def _search_from(self, waiting: deque[tuple[Any, Path]], name: str) -> None:
         while waiting:
             obj, path = waiting.popleft()
             if id(obj) in self._paths:

@@ -67,6 +67,7 @@ __all__ = [
     "holds_since_import",
     "members",
     "note_standard",
+    "values_since_import",
     "watch",
 ]
 
@@ -74,9 +75,7 @@ NO_LIBRARIES = frozenset({"ckpt", "dill", "pip", "setuptools", "pkg_resources", 
 """Packages that are not noted, and are no libraries of the program: ckpt, dill (which ckpt uses), and the tools that install
 packages."""
 
-_MOST_ENTRIES = 10_000
-_MOST_ENTERED = 64  # members of larger containers are not looked into
-_DEPTH = 6
+_MOST_ENTRIES, _DEPTH, _MOST_ENTERED = 10_000, 6, 64  # members of larger containers are not looked into
 _CONTAINERS = (dict, list, set, deque)
 _BUILTIN_CONTAINERS = frozenset({*_CONTAINERS, OrderedDict, defaultdict})
 _NAMESPACES = frozenset(
@@ -153,8 +152,8 @@ class PackageBaseline:
         # some modules put another object into their place in sys.modules
         present = [sys.modules.get(str(imported.__dict__.get("__name__")), imported) for imported in pending]
         pending = [imported for imported in present if is_a(imported, types.ModuleType)]
-        names = {package_of(str(imported.__dict__.get("__name__"))) for imported in pending}
-        names = {name for name in names if not is_standard(name)}
+        packages = {package_of(str(imported.__dict__.get("__name__"))) for imported in pending}
+        names = set(itertools.filterfalse(is_standard, packages))
         left_alone = {name for name in names if libraries.is_left_alone(name, is_complete=True)}
         self._packages.update(names - left_alone)
         for imported in pending:
@@ -165,8 +164,7 @@ class PackageBaseline:
                 continue
             try:
                 self.standard.note(imported) if is_standard(package) else self.note(imported)
-            except Exception:
-                # Changed by another thread meanwhile, or too odd: the import must not suffer from it
+            except Exception:  # changed meanwhile by another thread, or too odd: not the import's affair
                 self.modules.pop(str(imported.__dict__.get("__name__")), None)
 
     # ------------------------------------------------------------------ noting
@@ -289,9 +287,8 @@ class PackageBaseline:
 
 
 def _is_namespace(cls: type) -> bool:
-    if cls is local or cls is types.SimpleNamespace:
-        return True
-    return (namespace_of(cls).get("__module__"), type.__dict__["__name__"].__get__(cls)) in _NAMESPACES
+    name = namespace_of(cls).get("__module__"), type.__dict__["__name__"].__get__(cls)
+    return cls is local or cls is types.SimpleNamespace or name in _NAMESPACES
 
 
 def _contained(note: Note) -> Iterator[Any]:
@@ -358,6 +355,11 @@ def holds_since_import(module: str, variable: str, obj: object) -> bool:
     note = _notes.modules.get(module)
     noted = present if note is None else note.noted
     return present.get(variable) is obj and noted.get(variable) is obj
+
+
+def values_since_import() -> Iterator[tuple[str, str, Any]]:
+    """Module, variable and value, of all noted modules."""
+    return ((name, key, value) for name, note in _notes.modules.items() for key, value in note.noted.items())
 
 
 def forget() -> None:

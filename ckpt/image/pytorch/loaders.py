@@ -15,6 +15,7 @@ from typing import Any
 
 from ckpt.compat import worker_pools
 from ckpt.image.errors import ObjectRefused
+from ckpt.image.handles.shared_copies import note_idle_workers
 from ckpt.image.interface.library import Library, Reducer, merged
 from ckpt.image.pools import plumbing
 from ckpt.image.pytorch import orders, shared_memory, workers
@@ -56,6 +57,7 @@ class Loaders(Library):
         if not self._is_known:
             return
         cls = self.module._MultiProcessingDataLoaderIter
+        note_idle_workers(orders.idle_workers)
         orders.put_between(cls, sys.modules["torch"].utils.data._utils.MP_STATUS_CHECK_INTERVAL)
         workers.put_between()
         shared_memory.put_between()
@@ -119,6 +121,8 @@ def fill_iterator(iterator: Any, state: dict[str, Any]) -> None:
 def renew(iterator: Any) -> None:
     """In a new process: queues, workers, open orders."""
     known = iterator._ckpt_orders
+    known.held.clear()  # they are open orders
+    orders.note_iterator(iterator)
     fresh = _made_like(iterator)
     torch: Any = sys.modules["torch"]
     signals = torch.utils.data._utils.signal_handling

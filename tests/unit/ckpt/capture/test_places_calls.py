@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,3 +92,21 @@ def test_no_look_is_made_while_the_interpreter_ends() -> None:
     words = [sys.executable, "-c", ENDING]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True, env={**os.environ})
     assert done.stdout.splitlines() == ["calls", "late: none"], done.stderr
+
+
+def test_an_import_is_the_reason_whatever_the_imported_module_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs with large packages were told that `stat()` is running, and to write loops out."""
+    places: Any = Places.__new__(Places)
+    said: list[str] = []
+    (tmp_path / "outer_module.py").write_text("import inner_module\n")
+    (tmp_path / "inner_module.py").write_text(
+        "def look():\n    ask()\n\nsorted([1, 2], key=lambda _: look() or 0)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("builtins.ask", lambda: said.append(places.running("elsewhere")), raising=False)
+    text = "def load():\n    import outer_module\nload()\n"
+    run_base(exec, compile(text, "app.py", "exec"), {})
+    assert set(said) == {"an import is in progress (app.py:2 load)"}
+    assert "an import" not in places.running("here")

@@ -83,6 +83,21 @@ def test_its_hash_seed_its_session_and_where_it_is(tmp_path: Path) -> None:
     assert os.getcwd() == here
 
 
+@pytest.mark.parametrize("asked", ["0", "42", "4294967295"])
+def test_a_hash_seed_that_the_user_asks_for_is_the_jobs(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", asked)
+    assert spawning.new_hash_seed() == int(asked)
+
+
+@pytest.mark.parametrize("asked", ["random", "", "4294967296", "-1", None])
+def test_without_one_each_job_has_its_own(asked: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("PYTHONHASHSEED", asked)
+    seeds = {spawning.new_hash_seed() for _ in range(3)}
+    assert len(seeds) == 3 and all(1 <= seed <= 4294967295 for seed in seeds)
+
+
 def test_a_directory_that_is_gone_is_no_reason_not_to_start(tmp_path: Path) -> None:
     with up(spawn_agent(hash_seed=11, cwd=str(tmp_path / "gone"))) as state:
         assert os.readlink(f"/proc/{state['pid']}/cwd") == os.getcwd()

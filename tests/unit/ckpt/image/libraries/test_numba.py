@@ -156,3 +156,58 @@ def test_what_a_program_has_declared_to_numba_is_declared_again_and_functions_ar
         "True True True",
         "typed has its types alone",
     ]
+
+
+STENCILS = """
+    import numba, numpy
+
+    weight = 0.25
+
+    @numba.stencil
+    def around(a):
+        return weight * (a[0, 1] + a[1, 0] + a[0, -1] + a[-1, 0])
+
+    @numba.stencil(neighborhood=((-1, 1),), cval=7.0)
+    def mean(a):
+        total = 0.0
+        for i in range(-1, 2):
+            total += a[i]
+        return total / 3
+
+    def outer(k):
+        @numba.stencil
+        def scaled(a):
+            return k * a[0, 1]
+        return scaled
+
+    held = [outer(2.0)]
+
+    @numba.njit
+    def use(a):
+        return around(a).sum()
+
+    a = numpy.arange(9.0).reshape(3, 3)
+    print(use(a))
+    driver_tick()
+    print(use(a), use(a.astype("f4")), mean(numpy.arange(4.0)), held[0](a)[0])
+"""
+
+
+@pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
+def test_stencils_are_made_again_of_their_functions(tmp_path: Path) -> None:
+    """No image of a program with one could be taken: "the address in LP_LLVMModule (ctypes) …"."""
+    pytest.importorskip("numba")
+    assert resumed_output(tmp_path, STENCILS).splitlines()[-1] == "4.0 4.0 [7. 1. 2. 7.] [2. 4. 0.]"
+
+
+@pytest.mark.parametrize("name", ["Dict", "List"])
+def test_a_typed_container_is_named_with_what_to_do(name: str) -> None:
+    typed: Any = pytest.importorskip("numba.typed")
+    numba: Any = pytest.importorskip("numba")
+    container = (
+        typed.Dict.empty(numba.int64, numba.int64) if name == "Dict" else typed.List.empty_list(numba.int64)
+    )
+    with pytest.raises(
+        ObjectRefused, match=r"a container of numba\.typed.*hold it no longer than for the call"
+    ):
+        pickled(container)

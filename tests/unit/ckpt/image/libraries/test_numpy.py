@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ctypes
 import mmap
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,16 @@ def test_no_image_was_made_while_arrays_were_broadcast_together() -> None:
     row_again[1] = 100
     assert [tuple(map(int, each)) for each in again][:2] == [(0, 100), (0, 2)]
     assert again.iters[0].base is column_again and together.index == 1
+
+
+def test_types_that_numpy_has_once_are_themselves_so_pickles_of_the_program_are_the_same_bytes() -> None:
+    """Arrays that came back had another ``float64`` than those made later: a model that a program saved was another file."""
+    for character in np.typecodes["All"]:
+        assert copy_of(np.dtype(character)) is np.dtype(character)
+    array, record, other = copy_of((np.ones(3), np.zeros(2, [("x", "f8")]), np.array([1.0], ">f8")))
+    assert array.dtype is record.dtype["x"] is (array + array).dtype is np.dtype(float)
+    assert other.dtype == np.dtype(">f8") != np.dtype(float)
+    named = np.dtype(float, metadata={"unit": "m"})
+    assert copy_of(named).metadata == {"unit": "m"}
+    together = np.ones(3), np.zeros(2)
+    assert pickle.dumps((copy_of(together[0]), together[1])) == pickle.dumps(together)

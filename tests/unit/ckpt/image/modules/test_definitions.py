@@ -123,6 +123,49 @@ def test_a_generator_of_a_decorated_function(tmp_path: Path) -> None:
     assert printed == "['end']\n"
 
 
+def test_a_function_under_another_name_than_its_own_stays_the_key_of_its_packages_table(
+    tmp_path: Path,
+) -> None:
+    """autograd has a rule for each function that its decorator has made; those of a program's own are in the same table."""
+    marks = (
+        "rules = {}\n"
+        "def marked(function):\n"
+        "    calls = 0\n"
+        "    def wrapper(*args):\n"
+        "        nonlocal calls\n"
+        "        calls += 1\n"
+        "        return rules[wrapper], function(*args), calls\n"
+        "    return wrapper\n"
+        "def make():\n"
+        "    class Made: pass\n"
+        "    return Made\n"
+    )
+    functions = (
+        "from package.marks import make, marked, rules\n"
+        "dot, cross = marked(lambda tick: tick()), marked(len)\n"
+        "Kind = make()\n"
+        "rules |= {dot: 'rule of dot', cross: 'rule of cross', Kind: 'rule of Kind'}\n"
+    )
+    printed = resumed(
+        tmp_path,
+        "from package.functions import cross, dot, Kind\n"
+        "from package.marks import marked, rules\n"
+        "own = marked(len)\n"
+        "rules[own] = 'own rule'\n"
+        "kept = [cross, Kind, Kind()]\n"
+        "print(dot(lambda: driver_tick()), dot(lambda: None))\n"
+        "print(cross('ab'), own('abc'), rules[kept[1]], kept[0] is cross, type(kept[2]) is Kind, len(rules))\n"
+        "import package.functions\n"
+        "print(package.functions.dot is dot, package.functions.Kind is Kind)\n",
+        **{"package.__init__": "", "package.marks": marks, "package.functions": functions},
+    )
+    assert printed == (
+        "('rule of dot', 'going on', 1) ('rule of dot', None, 2)\n"
+        "('rule of cross', 2, 1) ('own rule', 3, 1) rule of Kind True True 4\n"
+        "True True\n"
+    )
+
+
 def test_a_submodule_that_only_its_package_leads_to_is_imported_again(tmp_path: Path) -> None:
     """`import package.part` keeps `package` in a variable; the part was missing (dulwich)."""
     printed = resumed(

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ckpt.image.pytorch.orders import BEGUN, Carried, Orders, put_between
+from ckpt.image.handles import shared_copies
+from ckpt.image.pytorch.orders import BEGUN, Carried, Orders, idle_workers, put_between
 
 MAP, ITERABLE = 0, 1
 
@@ -50,12 +51,25 @@ def test_an_epoch_begins_with_the_states_after_the_last_batch_of_the_one_before(
     assert orders.answered[0] == BEGUN._replace(states="after the last", last="after the last")
 
 
+class Queue(list[Any]):
+    def put(self, order: Any) -> None:
+        self.append(order)
+
+
 class Plain:
     """In place of torch's class of iterators: what its methods do with orders, without processes."""
 
     def __init__(self, loader: Any) -> None:
         self._send_idx, self._task_info = 0, {}
         self.found: list[Any] = []
+        self._workers, self._workers_status = ["first", "second"], [True, True]
+        self._index_queues: list[Any] = [Queue(), Queue()]
+
+    def _try_put_index(self) -> None:
+        order = self._send_idx, self._next_index()
+        self._index_queues[self._send_idx % 2].put(order)
+        self._task_info[self._send_idx] = (self._send_idx % 2,)
+        self._send_idx += 1
 
     def _next_index(self) -> Any:
         return [self._send_idx]
@@ -109,3 +123,73 @@ def test_a_call_that_an_image_has_answered_is_made_again(iterator: Any) -> None:
 def test_a_new_epoch_forgets_what_was_ordered_in_the_last_one(iterator: Any) -> None:
     iterator._reset(None)
     assert iterator._ckpt_orders.indices == {}
+
+
+def test_while_an_image_waits_for_the_workers_they_get_no_more_than_the_program_needs(
+    iterator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a file mapped for writing there was no checkpoint while an epoch was under way: batches are ordered ahead."""
+
+    def given() -> list[int]:
+        return sorted(number for queue in iterator._index_queues for number, _ in queue)
+
+    def get(number: int) -> None:
+        iterator.found.append((True, (number, Carried("batch", number % 2, None))))
+        assert iterator._get_data()[0] == number
+        del iterator._task_info[number]
+
+    def idle() -> list[str]:
+        return [worker for worker in idle_workers() if worker in iterator._workers]
+
+    iterator._task_info.clear()
+    iterator._workers = ["one of two", "the other"]
+    iterator._send_idx = 0
+    for _ in range(2):
+        iterator._try_put_index()
+    assert given() == [0, 1] and idle() == []
+    monkeypatch.setattr(shared_copies, "is_image_waiting", lambda: True)
+    for _ in range(3):
+        iterator._try_put_index()
+    assert given() == [0, 1] and list(iterator._ckpt_orders.indices)[-1] == 4, "made in time, held"
+    get(0)
+    assert idle() == ["one of two"]
+    get(1)
+    assert idle() == ["one of two", "the other"] and given() == [0, 1], "the moment for an image"
+    get(2)
+    assert idle() == ["one of two", "the other"] and given() == [0, 1, 2]
+    monkeypatch.setattr(shared_copies, "is_image_waiting", lambda: False)
+    get(3)
+    assert given() == [0, 1, 2, 3, 4] and idle() == ["the other"]
+    iterator._try_put_index()
+    assert given()[-1] == 5 and all(queue == sorted(queue) for queue in iterator._index_queues)
+
+
+def test_a_worker_that_has_ended_holds_no_order_up(iterator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    iterator._task_info.clear()
+    iterator._try_put_index()
+    iterator._workers_status[iterator._task_info[iterator._send_idx - 1][0]] = False
+    monkeypatch.setattr(shared_copies, "is_image_waiting", lambda: True)
+    iterator._try_put_index()
+    number = iterator._send_idx - 1
+    iterator.found.append((True, (number, Carried("batch", number % 2, None))))
+    assert iterator._get_data()[0] == number
+    assert not iterator._ckpt_orders.held
+
+
+def test_an_image_waits_until_it_is_taken_or_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(shared_copies, "time", type("time", (), {"monotonic": lambda: now[0]}))
+    monkeypatch.setattr(shared_copies, "_askers", [])
+    monkeypatch.setattr(shared_copies, "_refused_at", None)
+    monkeypatch.setattr(shared_copies.children, "children_started", list)
+    assert not shared_copies.are_children_at_work() and not shared_copies.is_image_waiting()
+    child = object()
+    monkeypatch.setattr(shared_copies.children, "children_started", lambda: [child])
+    assert shared_copies.are_children_at_work() and shared_copies.is_image_waiting()
+    now[0] += 60
+    assert not shared_copies.is_image_waiting(), "nobody looks for it any more"
+    assert shared_copies.are_children_at_work() and shared_copies.is_image_waiting()
+    shared_copies.note_idle_workers(lambda: [child])
+    assert not shared_copies.are_children_at_work() and shared_copies.is_image_waiting()
+    shared_copies.note_image_over()
+    assert not shared_copies.is_image_waiting()
