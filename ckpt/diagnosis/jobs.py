@@ -232,7 +232,8 @@ def _joined(facts: Mapping[str, Any], topology: Topology | None) -> Joined:
     names = sorted({host for one, other, _ in facts["said"] for host in (one, other)})
     numbers = {name: number for number, name in enumerate(names)}
     said = [Said(numbers[one], numbers[other], bool(heard)) for one, other, heard in facts["said"]]
-    ways = {} if topology is None else _ways(topology, facts["said"])
+    # Where the wiring is not known, nobody knows which hosts share a switch, either.
+    ways = {} if topology is None or not topology.wired else _ways(topology, facts["said"])
     return join(said, dict(enumerate(names)), ways)
 
 

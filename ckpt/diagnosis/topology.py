@@ -246,7 +246,7 @@ class _Way:
         if host.interface:
             switch, links = f"switch-of-{name}", {self._link}
             of_port = {"switch": switch, "port": "unknown"}
-            of_cable = _of_host(name, host) | of_port
+            of_cable = _of_host(name, host) | {"switch": "its switch", "port": "(unknown)"}
             parts: list[tuple[str, str, Side, dict[str, str], str | None]] = [
                 ("cable", f"{name}:{host.interface}-{switch}:unknown", side, of_cable, None),
                 ("port", f"{switch}:unknown", side, of_port, switch),

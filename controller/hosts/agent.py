@@ -12,8 +12,9 @@ written where it is, this process goes over to that one, which goes on with the 
 
 When the lease is over, all ranks are killed: the controller has given this host up, or can no longer be reached, and starts
 other ranks elsewhere. Then this process is *away*: it asks for a new lease, with which its host is a spare, and obeys
-nothing until that begins, since what comes before was meant for the host that was given up. It ends with code 70 when the
-controller has ended (its port refuses connections) or does not answer for ten leases; in a job of `ckpt submit` at once.
+nothing until that begins, since what comes before was meant for the host that was given up. An agent without a lease, this
+one or one that has just been started, ends with code 70 when the controller has ended (its port refuses connections) or does
+not answer for ten leases; in a job of `ckpt submit` one whose lease is over ends at once.
 There it has the job queued again if need be (`orphan`), also while its ranks go on without a controller.
 
 This module is long because controller, fork server, journal, lease and output meet in one event loop.
@@ -73,11 +74,11 @@ _INITIAL = "pid:[4026531836]"
 """All process ids of a machine, and not those of a container (PROC_PID_INIT_INO of the kernel)."""
 _LOOK_NS = 500_000_000
 _LOOK_LIMIT_S = 0.3
+"""An agent without a lease looks so often whether there is a controller still, and waits so long for the answer."""
 _WRITING_LIMIT_S, _WRITING_LOOK_S = 0.5, 0.02
 _SPOOLED = 1000
 _LOOKS = 20
 """At most so many looks into the journal in the time of one lease."""
-"""While it is away, the agent looks so often whether there is a controller still, and waits so long for the answer."""
 
 
 def agent(arguments: argparse.Namespace) -> int:
@@ -254,8 +255,8 @@ class _HostAgent:
         self.pids: dict[int, int] = {}  # of the ranks here
         self.following = Following(os.path.dirname(job.output_path(0, "out")))
         self.output_due_ns = 0
-        self.look_ns = 0
         self.began_ns = now_ns()
+        self.look_ns = self.began_ns + _LOOK_NS
         self.lease = AgentLease(round(arguments.lease * 1e9), self.began_ns)
         self.ending: tuple[int, str] | None = None
         if self.is_away:
@@ -324,7 +325,7 @@ class _HostAgent:
                 self.ending = (EXIT_LEASE_OVER, reason)
             else:
                 self._give_way(reason)
-        elif self.is_away and now >= self.look_ns and self._controller_has_ended():
+        elif self.lease.until_ns() is None and now >= self.look_ns and self._controller_has_ended():
             self.ending = (EXIT_LEASE_OVER, "the controller has ended")
         elif not self.lease.has_begun and now - self.began_ns > JOIN_LIMIT_LEASES * self.lease.lease_ns:
             self.ending = (EXIT_LEASE_OVER, "the controller does not answer")
@@ -379,7 +380,9 @@ class _HostAgent:
     def _sleep(self) -> None:
         fds = [self.link.fileno(), self.door.fileno(), self.ranks.fileno(), self.watching.fileno()]
         fds = [fd for fd in fds if fd >= 0]
-        due_ns = min(self.lease.deadline_ns(), self.look_ns) if self.is_away else self.lease.deadline_ns()
+        due_ns = self.lease.deadline_ns()
+        if self.lease.until_ns() is None:
+            due_ns = min(due_ns, self.look_ns)
         if self.look_behind is not None and self.lease.look_is_due(now_ns()):
             due_ns = min(due_ns, self.next_journal_ns)
         if self.following:

@@ -86,11 +86,12 @@ while
     else false; fi
 do :; done
 
-# SIGTERM alone: others are to have the nodes; or `scancel`, after which Slurm does not call the job running any more.
+# SIGTERM: the time is over, or others are to have the nodes; or `scancel`, after which Slurm names neither as the reason.
 cancelled=
-if [ -n "$ended" ] && [ -z "$noticed" ]; then
-    if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -Eq 'JobState=RUNNING|PreemptTime=[0-9]'
-    then noticed=yes; else cancelled=yes; fi
+if [ -n "$ended" ]; then
+    shown=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null)
+    if grep -Eq 'JobState=RUNNING|Reason=TimeLimit|PreemptTime=[0-9]' <<< "$shown"; then noticed=yes
+    elif [ -n "$shown" ] || [ -z "$noticed" ]; then cancelled=yes; fi
 fi
 
 again=

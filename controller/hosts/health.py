@@ -93,7 +93,7 @@ def _creation(found: Health, hosts: Mapping[str, Facts]) -> None:
                 f"host {host}: no hard links in the job directory ({facts['won']}): no restart elsewhere without --fenced"
             )
     winners = [host for host, facts in hosts.items() if facts["won"] is True]
-    if len(winners) != 1 and not any(isinstance(facts["won"], str) for facts in hosts.values()):
+    if hosts and len(winners) != 1 and not any(isinstance(facts["won"], str) for facts in hosts.values()):
         who = ", ".join(winners) or "no host"
         found.problems.append(
             f"a file that all hosts create at once was created by {who}: exactly one must succeed"

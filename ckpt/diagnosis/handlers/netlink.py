@@ -15,7 +15,7 @@ Not /sys/class/net: in a network namespace that shows the devices of whoever mou
                mtu_is: "right" or "wrong"
                speed (Mbit/s), duplex: "full" or "half", speed_is: "right" or "wrong" (of a device that has a link and tells)
                neighbour, of the peer, or of the router that leads there: "resolved", or "unresolved": it was asked for its
-               hardware address and has not answered; nothing if neither was found out lately
+               hardware address and has not answered; nothing if neither was found out lately (a second ago, at most)
                address: "present" or "gone"; route: "present", "gone", "prohibited" or "other" (another device)
 """
 
@@ -27,7 +27,7 @@ import os
 import socket
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ckpt.diagnosis.errors import NoAnswer
@@ -41,10 +41,11 @@ _IFF_UP = 1
 _IFNAME, _MTU, _STATS64, _CARRIER, _CARRIER_CHANGES = 3, 4, 23, 33, 35
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY = 1, 4, 5
-_NDA_DST = 1
+_NDA_DST, _NDA_CACHEINFO = 1, 3
 _RTN_UNICAST, _RTN_LOCAL = 1, 2
 _SIOCETHTOOL, _GSET, _UNKNOWN_SPEED = 0x8946, 1, 0xFFFFFFFF
 _INCOMPLETE, _REACHABLE, _FAILED, _NOARP, _PERMANENT = 0x01, 0x02, 0x20, 0x40, 0x80
+_LATELY_S = 1.0
 _COUNTERS: Final = [
     "rx_packets",
     "tx_packets",
@@ -153,16 +154,25 @@ def _look(
 
 
 def _neighbour(kernel: socket.socket, hop: bytes, index: int) -> dict[str, float | str]:
-    """What is known of the next hop's hardware address. An entry that is old (stale) tells nothing about now."""
+    """What is known of the next hop's hardware address. An entry that is old tells nothing about now; the kernel calls one
+    reachable for most of a minute after the next hop was heard."""
     family = socket.AF_INET if len(hop) == 4 else socket.AF_INET6
     for body in _talk(kernel, _GETNEIGH, _DUMP, struct.pack("=BxxxiHBB", family, 0, 0, 0, 0)):
         _, device, state, _, _ = struct.unpack_from("=BxxxiHBB", body)
-        if device == index and dict(_attributes(body[12:])).get(_NDA_DST) == hop:
+        attributes = dict(_attributes(body[12:]))
+        if device == index and attributes.get(_NDA_DST) == hop:
             if state & (_INCOMPLETE | _FAILED):
                 return {"neighbour": "unresolved"}
-            if state & (_REACHABLE | _NOARP | _PERMANENT):
+            is_heard = state & _REACHABLE and _heard_s(attributes) <= _LATELY_S
+            if is_heard or state & (_NOARP | _PERMANENT):
                 return {"neighbour": "resolved"}
     return {}
+
+
+def _heard_s(attributes: Mapping[int, bytes]) -> float:
+    """How long ago the owner of an entry was heard."""
+    [ticks] = struct.unpack_from("=I", attributes[_NDA_CACHEINFO])
+    return float(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def _addresses(kernel: socket.socket, index: int) -> set[bytes]:

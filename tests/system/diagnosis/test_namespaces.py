@@ -123,6 +123,19 @@ def test_a_peer_that_does_not_answer_arp(how: str, cluster: Cluster, tmp_path: P
     assert ("process.gone@n2" in hidden) == mute
 
 
+def test_a_peer_that_was_heard_before_the_fault_is_not_called_reachable(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The kernel calls it so for most of a minute."""
+    entry = ("10.87.0.2", "lladdr", "02:00:00:00:00:02", "dev", "eth0")
+    cluster.on("n1", "neigh", "replace", *entry, "nud", "reachable")
+    cluster.pull("c2")
+    time.sleep(1.1)
+    asked = request(cluster, tmp_path, "n2", without=("n2", "sw1"))
+    asked.query(LONG_S)
+    assert "neighbour.unresolved@n2" not in asked.verdict.clear
+
+
 def test_two_faults_at_once(cluster: Cluster, tmp_path: Path) -> None:
     cluster.pull("c2")
     cluster.on("n1", "route", "flush", "dev", "eth0")

@@ -45,6 +45,17 @@ def test_a_host_that_nobody_reaches_is_named_by_three() -> None:
     assert "a lost b (silent)" in text and "at fault     host b" in text
 
 
+def test_a_host_is_named_where_the_topology_leaves_the_wiring_open(tmp_path: Path) -> None:
+    """As without a topology: what is behind each host may be anything."""
+    path = tmp_path / "topology.toml"
+    hosts = [f'[host.{name}]\naddress = "192.0.2.1"\ninterface = "eth0"\n' for name in "abc"]
+    path.write_text("wired = false\n" + "".join(hosts))
+    cut = {("a", "b"), ("b", "c")}
+    found = locate(facts("abc", cut, mute="b", topology=str(path), wanted=False))
+    assert found["hosts"] == ["b"], found["text"]
+    assert "host b is not reached by a, c, which reach each other" in found["text"]
+
+
 def test_with_two_hosts_nobody_is_named() -> None:
     found = locate(facts("ab", {("a", "b")}, mute="b"))
     assert found["hosts"] == found["between"] == []

@@ -172,16 +172,20 @@ def test_what_cannot_be_submitted_is_said(tmp_path: Path, capsys: pytest.Capture
     assert not (tmp_path / "job.sh").exists()
 
 
-def script_sent(place: Path, number: int, *, state: str) -> str:
-    """What the script asks of Slurm when it gets this signal: its `ckpt run` takes a last checkpoint. `state`: what Slurm
-    calls the job by then."""
+def script_sent(place: Path, *numbers: int, state: str) -> str:
+    """What the script asks of Slurm when it gets these signals: its `ckpt run` takes a last checkpoint, and is at that when
+    the second one comes. `state`: what Slurm calls the job by then; "" if it does not answer."""
     tools = place / "tools"
     tools.mkdir()
     (tools / "scontrol").write_text(
-        f"#!/bin/sh\nif [ $1 = show ]; then echo JobState={state} Requeue=1; else echo $1 $2 >>{place}/asked; fi\n"
+        "#!/bin/sh\n"
+        f"if [ $1 = requeue ]; then echo $1 $2 >>{place}/asked\n"
+        f"elif [ ! -e {place}/stops ]; then echo JobState=RUNNING Requeue=1\n"
+        f"elif [ -n '{state}' ]; then echo 'JobState={state} Requeue=1'; else exit 1; fi\n"
     )
     run = place / "run"
-    run.write_text(f"#!/bin/bash\ntrap 'exit 75' TERM\ntouch {place}/runs\nwhile :; do sleep 0.01; done\n")
+    last = f"touch {place}/stops; sleep {0.3 * (len(numbers) - 1)}; exit 75"
+    run.write_text(f"#!/bin/bash\ntrap '{last}' TERM\ntouch {place}/runs\nwhile :; do sleep 0.01; done\n")
     for path in (tools / "scontrol", run):
         path.chmod(0o755)
     (place / "asked").touch()
@@ -190,9 +194,10 @@ def script_sent(place: Path, number: int, *, state: str) -> str:
     )
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
     with subprocess.Popen(["bash", "-c", text], env=environment, start_new_session=True) as script:
-        while not (place / "runs").exists():
-            time.sleep(0.01)
-        script.send_signal(number)
+        for number, done in zip(numbers, ("runs", "stops"), strict=False):
+            while not (place / done).exists():
+                time.sleep(0.01)
+            script.send_signal(number)
         assert script.wait(30) == 75
     return (place / "asked").read_text()
 
@@ -210,6 +215,17 @@ def test_a_job_that_is_cancelled_is_not_queued_again(tmp_path: Path) -> None:
         )
         == ""
     )
+
+
+def test_a_job_that_is_cancelled_before_its_limit_is_not_queued_again(tmp_path: Path) -> None:
+    """While it takes its last checkpoint."""
+    assert script_sent(tmp_path, signal.SIGUSR1, signal.SIGTERM, state="COMPLETING Reason=None") == ""
+
+
+@pytest.mark.parametrize("state", ["COMPLETING Reason=TimeLimit", ""])
+def test_a_job_whose_limit_comes_before_its_checkpoint_is_queued_again(tmp_path: Path, state: str) -> None:
+    """So it is where Slurm does not answer."""
+    assert script_sent(tmp_path, signal.SIGUSR1, signal.SIGTERM, state=state) == "requeue 7\n"
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "COMPLETING PreemptTime=2026-11-29T10:00:00"])

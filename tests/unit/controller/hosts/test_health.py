@@ -38,6 +38,10 @@ def test_hosts_that_are_as_they_should_be() -> None:
     assert judged() == Health()
 
 
+def test_where_no_host_answers_nothing_is_said_of_what_hosts_do() -> None:
+    assert judge({}, marker="m", seen={}, here=GOOD) == Health()
+
+
 @pytest.mark.parametrize(
     ("other", "says"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from ckpt.controller.errors import LaunchFailed
 from ckpt.controller.hosts.engine import Engine
 from ckpt.controller.hosts.launch.launcher import HostsLauncher
-from ckpt.controller.hosts.lease import margin_ns
+from ckpt.controller.hosts.lease import JOIN_LIMIT_LEASES, margin_ns
 from ckpt.controller.hosts.routes import Door, knock, others_of
 from ckpt.controller.launch.spawning import spawn_agent
 from ckpt.controller.supervision.plan import Node
@@ -191,3 +192,27 @@ def test_with_many_hosts_each_knocks_at_those_that_follow() -> None:
     assert list(others_of(99, doors))[:3] == ["100", "1", "2"]
     assert len(others_of(5, doors)) == 64
     assert others_of(1, {1: "h:1", 2: "h:2"}) == {"2": "h:2"}
+
+
+def test_an_agent_that_dials_in_too_late_ends_with_its_controller(tmp_path: Path, job: JobDirectory) -> None:
+    """Its engine's command is slow, and lives on when that is killed here, as behind ssh."""
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    slow = tmp_path / "slow.sh"
+    slow.write_text(
+        f'host=$1; shift\nsetsid sh -c \'echo $$ >{begun}/$0; sleep 1; exec "$@"\' $host "$@" &\nwait\n'
+    )
+    launcher = launcher_of(tmp_path, f"bash {slow} {{host}} {{agent}}", limit_s=0.5)
+    try:
+        with pytest.raises(LaunchFailed, match="2 ranks need more hosts than have answered"):
+            launcher.serve(job_dir=job.path, runtime_dir=str(tmp_path), generation=1)
+    finally:
+        launcher.close()
+    pids = [path.read_text().strip() for path in begun.iterdir()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + JOIN_LIMIT_LEASES * LEASE_NS / 1e9 / 2
+    while left := [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    for host in "ab":
+        assert "the controller has ended" in Path(job.path, "output", f"host-{host}.log").read_text()
