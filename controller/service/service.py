@@ -83,7 +83,11 @@ if TYPE_CHECKING:
     from ckpt.controller.replicas.output import ReplicaOutput
 
 
-_SAID = {"host-failed": "host {host} takes no part: {reason}", "modules-missing": "host {host}: {reason}"}
+_SAID = {
+    "host-failed": "host {host} takes no part: {reason}",
+    "modules-missing": "host {host}: {reason}",
+    "same-machine": "host {host}: {reason}",
+}
 """Notes of hosts that the user is told, too."""
 
 

@@ -30,7 +30,7 @@ _OWN = (
     "output-written package-starts-anew packages-left-out peer-heard peer-restarted peer-silent "
     "process-started rank-absent rank-died rank-failed rank-finished rank-left rank-started ranks-moved refused "
     "replica-cloned replica-differs replica-lost restart-not-recorded restarted restarting "
-    "result-compared result-reported round-aborted round-refused round-started running signal-passed-on "
+    "result-compared result-reported round-aborted round-refused round-started running same-machine signal-passed-on "
     "spawn-requested spawned starting-over stop-requested topology-kept unknown-packet unverified-passed-over voted "
     "waiting-for-hosts waiting-for-leases wire-fallback "
 )

@@ -224,6 +224,7 @@ class FleetDriver:
                     self.doors[index] = str(packet["door"])
                     self.processors[index] = str(packet["cpu"])
                     self._note_modules(index, packet)
+                    self._note_same_machine(index)
                     self.ask(self.fleet.joined, index, now_ns())
                 else:
                     self.ask(self.fleet.failed, index, problem)
@@ -288,6 +289,22 @@ class FleetDriver:
             )
             fields = {"host": self.name_of(index), "modules": lacking, "reason": reason}
             self._do([Note("modules-missing", fields)])
+
+    def _note_same_machine(self, index: int) -> None:
+        """Tell of a host that has been named twice: what takes one of them takes both."""
+        identities = self.agents.identities
+        if not all(json.loads(identities[index])[2:]):
+            return  # without its boot and process ids, two machines may look alike
+        for other in sorted(identities):
+            if other == index or identities[other] != identities[index]:
+                continue
+            reason = (
+                f"it is host {self.name_of(other)} under another name: what stops that one stops both, and neither is a "
+                "spare for the other. Name each host once, with its number of slots"
+            )
+            fields = {"host": self.name_of(index), "other": self.name_of(other), "reason": reason}
+            self._do([Note("same-machine", fields)])
+            return
 
     # ---- leases ------------------------------------------------------------------------------------------
 

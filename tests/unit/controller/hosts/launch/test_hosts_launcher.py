@@ -150,6 +150,18 @@ def test_a_module_that_is_imported_in_a_function_is_told_and_ranks_run_there(
         launcher.close()
 
 
+def test_one_machine_under_two_names_is_told(tmp_path: Path, job: JobDirectory) -> None:
+    """Where one of them was meant as a spare for the other, there was none, without a word."""
+    launcher = launcher_of(tmp_path, "sh -c 'exec \"$@\"' {host} {agent}")
+    try:
+        launcher.serve(job_dir=job.path, runtime_dir=str(tmp_path), generation=1)
+        (fields,) = [each["fields"] for each in launcher.receive() if each.get("event") == "same-machine"]
+        assert {fields["host"], fields["other"]} == {"a", "b"}
+        assert fields["reason"].startswith(f"it is host {fields['other']} under another name")
+    finally:
+        launcher.close()
+
+
 @pytest.mark.parametrize(
     ("word", "says"),
     [
