@@ -87,8 +87,7 @@ WITHOUT_LIMIT = {
     "2+1, 1 round": (Bounds(((A, B), (X,))), 12_000),
     "ring of 3, 2 rounds": (Bounds(RING, rounds=2), 110_000),
 }
-AT_NIGHT = ("ring of 3, 2 rounds",)
-"""Larger bounds, visited whole by the `generous` search, frames that would wait lost; rounds have no time limit."""
+"""Larger bounds, visited whole by the `generous` search, frames that would wait lost; rounds have no time limit. At night."""
 LARGEST = {
     "2+1, 1 round, a rank is killed": (Bounds(((A, B), (X,)), kills=1), 45_000),
     "2+2, 2 rounds": (Bounds(((A, B), (X, (0, b"y", None))), rounds=2), 1_800_000),
@@ -190,10 +189,7 @@ def nothing_removed(bounds: Bounds) -> int:
     ("generous", "name"),
     [
         *[(False, name) for name in WHOLE],
-        *[
-            pytest.param(True, name, marks=pytest.mark.nightly if name in AT_NIGHT else ())
-            for name in WITHOUT_LIMIT
-        ],
+        *[pytest.param(True, name, marks=pytest.mark.nightly) for name in WITHOUT_LIMIT],
     ],
 )
 def test_every_state_within_bounds(generous: bool, name: str, figures: Count) -> None:
