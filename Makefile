@@ -46,7 +46,7 @@ test: $(READY)
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(BIN)/python tools/run_tests.py)
 
 nightly: $(READY)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/libraries/requirements.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/libraries/requirements.txt -r tests/libraries/torch.txt
 	$(BIN)/python tools/run_tests.py --nightly
 
 others: $(READY)

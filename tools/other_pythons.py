@@ -45,7 +45,13 @@ TESTS = (  # frames, bytecode, generators, iterators and signals are what a vers
     "tests/unit/transport/wires/test_owned.py",
     "tests/system/files/test_effects.py::test_what_waits_for_a_commit_happens_once_for_each_key",
 )
-_SYSTEM = ("tests/system/image/test_image_programs.py", "tests/system/image/test_ends.py")
+_TORCH = "tests/system/libraries/test_torch_programs.py"
+_SYSTEM = (
+    "tests/system/image/test_image_programs.py",
+    "tests/system/image/test_ends.py",
+    "tests/system/threads",
+    _TORCH,
+)
 WHOLE = (_IMAGE, *_SYSTEM, "tests/sweep", "-m", "not soak")
 WORKERS = 3  # one of them mostly waits
 _QUESTION = (
@@ -147,6 +153,13 @@ def set_up(venv: Path, found: Found) -> str:
     return ""
 
 
+def add_torch(venv: Path) -> str:
+    """Install what the programs with torch need. Returns an error message, or an empty string."""
+    command = [str(venv / "bin" / "python"), "-m", "pip", "install", "-q", "-r", "tests/libraries/torch.txt"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"{' '.join(command)} failed:\n{done.stderr}"
+
+
 def test(minor: int, log: Path, *options: str) -> subprocess.Popen[bytes]:
     """Start the tests of one version; their output goes to the file."""
     venv = ROOT / f".venv-3.{minor}"
@@ -201,7 +214,7 @@ def main() -> int:
         if arguments.list:
             continue
         venv = ROOT / f".venv-3.{minor}"
-        trouble = set_up(venv, found)
+        trouble = set_up(venv, found) or (add_torch(venv) if arguments.nightly else "")
         if trouble:
             print(f"Python 3.{minor}: FAILED: {trouble}", flush=True)
             failed = True
