@@ -249,8 +249,7 @@ class Places:
             frame = frame.f_back
         if frame is None:
             return "starting"
-        code = frame.f_code
-        return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{inside}"
+        return f"{_place(frame)}{inside}"
 
     def running(self, where: str) -> str:
         """What the main thread does at this place, for people; "": not known. From any thread.
@@ -326,16 +325,19 @@ def library_caller() -> FrameType | None:
     return found
 
 
+def _place(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
+
+
 def _importer(frame: FrameType | None) -> str:
-    """What imports, as ``file:line function``: the caller of the outermost frame of the import system; "": nothing does."""
+    """The place that imports: the caller of the outermost frame of the import system; "": nothing does."""
     from ckpt.image.frames.running import BASES
 
     found, is_import = "", False
     while frame is not None and frame.f_code not in BASES:
-        code = frame.f_code
-        if is_import and code.co_filename not in IMPORT_SYSTEM_FILES:
-            found = f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}"
-        is_import = code.co_filename in IMPORT_SYSTEM_FILES
+        was_import, is_import = is_import, frame.f_code.co_filename in IMPORT_SYSTEM_FILES
+        if was_import and not is_import:
+            found = _place(frame)
         frame = frame.f_back
     return found
 

@@ -87,7 +87,7 @@ WITHOUT_LIMIT = {
     "2+1, 1 round": (Bounds(((A, B), (X,))), 12_000),
     "ring of 3, 2 rounds": (Bounds(RING, rounds=2), 110_000),
 }
-"""Larger bounds, visited whole by the `generous` search, frames that would wait lost; rounds have no time limit. At night."""
+"""Larger bounds, visited whole by the `generous` search at night, frames that would wait lost; rounds have no time limit."""
 LARGEST = {
     "2+1, 1 round, a rank is killed": (Bounds(((A, B), (X,)), kills=1), 45_000),
     "2+2, 2 rounds": (Bounds(((A, B), (X, (0, b"y", None))), rounds=2), 1_800_000),

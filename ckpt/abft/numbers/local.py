@@ -216,14 +216,13 @@ class Local:
         out = {p: np.ascontiguousarray(self.numbers[found.leaving(p), start:]) for p in range(shape.P)}
         return Update(k, solve_lower(panel.lower[: shape.nb], top), out)
 
-    def apply(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> None:
-        """Change the matrix from step k to step k+1. `owner`: block column k is here, and becomes U."""
-        for _ in self.applying(k, panel, start, update, owner):
-            pass
-
     def applying(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> Iterator[None]:
-        """`apply` in parts of a few milliseconds each. Until all are done, the numbers are of no use to anybody else."""
+        """Change the matrix from step k to step k+1, in parts of a few milliseconds each. Until all are done, the numbers
+        are of no use to anybody else. `owner`: block column k is here, and becomes U."""
         self._backups.clear()
+        yield from self._applying(k, panel, start, update, owner)
+
+    def _applying(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> Iterator[None]:
         shape = self.shape
         trailing = slice(start, self.numbers.shape[1])
         self._set(self._exchange(k, panel).arriving(self.p), trailing, update.out[self.p])
@@ -236,7 +235,7 @@ class Local:
             self.finish_block(k, panel, first, below)
 
     def ahead(self, k: int, panel: Panel, start: int, update: Update) -> Array:
-        """The rows from block row k+1 on of block column k+1, which is here, as `apply` of step k will make them. The matrix
+        """The rows from block row k+1 on of block column k+1, which is here, as step k will make them. The matrix
         is not changed."""
         shape = self.shape
         first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)

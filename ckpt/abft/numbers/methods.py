@@ -80,8 +80,7 @@ class LocalCholesky(Local):
         nothing = np.empty((0, total.shape[1]), dtype=self.dtype)
         return Update(k, total, dict.fromkeys(range(shape.P), nothing))
 
-    def applying(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> Iterator[None]:
-        self._backups.clear()
+    def _applying(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> Iterator[None]:
         shape = self.shape
         nb, Q = shape.nb, shape.Q
         first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
@@ -183,8 +182,7 @@ class LocalQR(Local):
             dict.fromkeys(range(self.shape.P), nothing),
         )
 
-    def applying(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> Iterator[None]:
-        self._backups.clear()
+    def _applying(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> Iterator[None]:
         shape = self.shape
         first, below = shape.rows_before(self.p, k), shape.rows_before(self.p, k + 1)
         across = None if self.sums is None else sums_of_rows(update.upper)

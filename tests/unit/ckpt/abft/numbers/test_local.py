@@ -116,7 +116,8 @@ def step(shape: Shape, parts: dict[tuple[int, int], Local], k: int) -> None:
             before = column[p].numbers.copy()
             ahead = column[p].ahead(k, panels[p], start, update) if is_next else None
             assert np.array_equal(column[p].numbers, before)
-            column[p].apply(k, panels[p], start, update, q == owner)
+            for _ in column[p].applying(k, panels[p], start, update, q == owner):
+                pass
             if ahead is not None:
                 assert np.allclose(ahead, column[p].part(k + 1), rtol=1e-12, atol=1e-12)
 

@@ -85,7 +85,8 @@ class Solve:
             local = self.at(v)
             start = trailing_group(SHAPE, k, v, self.course.open_at(k, v)) * SHAPE.nb
             update = local.solve(k, panel, start, {})
-            local.apply(k, panel, start, update, v == SHAPE.owner(k) and k >= column.since)
+            for _ in local.applying(k, panel, start, update, v == SHAPE.owner(k) and k >= column.since):
+                pass
 
 
 def test_the_residual_does_not_grow_with_every_death() -> None:

@@ -28,7 +28,8 @@ def factorised(
             flips[k](local.numbers)
         panel = local.factorise(k, {0: local.part(k)})[0]
         start = trailing_group(shape, k, 0, ()) * shape.nb
-        local.apply(k, panel, start, local.solve(k, panel, start, {}), True)
+        for _ in local.applying(k, panel, start, local.solve(k, panel, start, {}), True):
+            pass
         local.sums.verify_share((k + 1) * shape.nb, start)
     local.sums.verify()
     return local, matrix
