@@ -92,7 +92,7 @@ applied, carried_out, followed = Member._apply, Member._carry_out, Member.follow
 Member._apply = watched  # type: ignore[method-assign]
 Member._carry_out = repairing  # type: ignore[method-assign]
 Member.follow = following  # type: ignore[method-assign]
-grid = abft.Grid(P, Q, redundant=given["redundant"])
+grid = abft.Grid(P, Q, redundant=given["redundant"], unprotected=given["ask"])
 A = grid.matrix(n, nb=given["block"], fill=matrix)
 MPI.COMM_WORLD.barrier()
 began, cpu = time.perf_counter(), time.process_time()

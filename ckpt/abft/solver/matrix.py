@@ -8,7 +8,6 @@ for the same rows and columns, at every rank, at any time.
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,8 +30,11 @@ Fill = Callable[[slice, slice], Any]
 
 _DTYPES = ("float32", "float64", "complex64", "complex128")
 
-_warned: list[bool] = []
-"""Not empty: this rank has said that the job does not go on after a death. Part of images, so it is said once in a job."""
+_GOES_BACK = (
+    "when a rank dies, this job goes back to its last checkpoint with all ranks (from the beginning, if there is none): "
+    "checksums do not take the place of the dead. For that, start it with `ckpt run --on-failure continue`. Or say what is "
+    "meant: Grid(..., unprotected=True) keeps checksums for wrong numbers alone, Grid(..., redundant=0) saves them"
+)
 
 
 class Grid:
@@ -43,10 +45,12 @@ class Grid:
     checksums after a failure: P-1 ranks are left of a column that has lost one, so each spare bears one more failure.
     `reserve`: where there are too few, solves and factorisations start processes of ``ckpt run --spares K`` for that; a
     process serves the call in which it was started.
+    `unprotected`: a job without ``--on-failure continue`` will do, where a death sets all ranks back to the last checkpoint,
+    and checksums are for wrong numbers alone.
     `hook`, for tests: called with (name, "before" or "after") around every call of the communication.
 
-    No communication. Raises GridError: too few ranks, or numbers that make no grid. In a job without ``--on-failure
-    continue`` checksums are of no use when a rank dies: rank 0 of `comm` warns of that once, unless `redundant` is 0.
+    No communication. Raises GridError at all ranks: too few ranks, numbers that make no grid, or checksums in a job without
+    ``--on-failure continue``.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Grid:
         redundant: int = 1,
         comm: Any = None,
         reserve: bool = True,
+        unprotected: bool = False,
         hook: Hook | None = None,
     ) -> None:
         for name, number in (("P", P), ("Q", Q)):
@@ -78,8 +83,8 @@ class Grid:
                 f"{self.comm.size}: start with `ckpt run -n {needed} --on-failure continue`"
                 + (", or ask for a grid without protection (redundant=0)" if redundant else "")
             )
-        if redundant:
-            _warn_of_restarts(self.comm.rank)
+        if redundant and not unprotected and failure_policy() == "restart":
+            raise GridError(_GOES_BACK)
 
     def __repr__(self) -> str:
         return f"Grid(P={self.P}, Q={self.Q}, redundant={self.redundant})"
@@ -92,18 +97,6 @@ class Grid:
         `dtype`: float32, float64, complex64 or complex128; default: that of the array, or float64. Raises InputError.
         """
         return Matrix(self, n, fill, nb, dtype)
-
-
-def _warn_of_restarts(rank: int) -> None:
-    if rank or _warned or failure_policy() == "continue":
-        return
-    _warned.append(True)
-    warnings.warn(
-        "ckpt.abft: when a rank dies, this job goes back to its last checkpoint with all ranks (from the beginning, if "
-        "there is none): checksums do not take the place of the dead. For that, start it with "
-        "`ckpt run --on-failure continue`; Grid(..., redundant=0) saves the checksums",
-        stacklevel=3,
-    )
 
 
 class Matrix:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,34 @@ def deaths_of_large(start: Callable[..., Job], first: int, count: int) -> tuple[
             assert all(outcome.startswith("right") for outcome in outcomes), (Q, death, outcomes)
             figures["died" if len(outcomes) < 2 * (Q + 1) else "behind the last call"] += 1
     return len(cases), dict(figures)
+
+
+def goes_on_from_a_checkpoint(start: Callable[..., Job], folder: Path, operation: str) -> None:
+    """A death in a job without --on-failure continue, while the operation is made again and again: all ranks are set back
+    into the middle of it, and go on. Asserts that each result is right."""
+    done = folder / "done"
+    options = {
+        "P": 2,
+        "Q": 2,
+        "n": 640,
+        "nb": 16,
+        "spares": 0,
+        "rounds": [[]],
+        "tell": 20,
+        "unprotected": True,
+    }
+    options |= {"operation": operation, "until": str(done)}
+    job = start(PROGRAMS / "deaths.py", json.dumps(options), ranks=6, every=0.1)
+    job.wait_for(lambda: "call 60\n" in job.output(0), "an operation under way")
+    job.wait_event("committed", len(job.events("committed")) + 1)
+    job.kill_rank(3)
+    job.wait_event("restarting")
+    done.touch()
+    assert job.finish() == 0, job.report()
+    said = [job.output(rank) for rank in range(6)]
+    right = {len(re.findall(r"^\d+ right ", text, re.M)) for text in said}
+    assert len(right) == 1 and right != {0}, job.report()
+    assert not any(re.search(r"^\d+ (wrong|lost) ", text, re.M) for text in said), job.report()
 
 
 def solve_with_flips(

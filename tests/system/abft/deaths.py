@@ -8,7 +8,8 @@ among these.
 `call`: it dies at this call of the hook (two for each call of the communication); or "NAME 3": before the third call of
 the communication of this name, a little later, so that what it has sent is on its way. A round in which nobody dies, because
 a solve has fewer calls, counts as one without a failure. Rank r prints "ROUND outcome RESIDUAL calls=…" for each round;
-"wrong" is what must never be. "tell": says every so many calls how far it is, for kills from outside.
+"wrong" is what must never be. "tell": says every so many calls how far it is, for kills from outside. "until": the last
+round is made again and again until there is a file of this name.
 """
 
 import json
@@ -30,7 +31,8 @@ local._PRODUCT_BYTES = 1 << 12  # a step changes even these small matrices in se
 options = json.loads(sys.argv[1])
 P, Q, n, nb = (options[name] for name in ("P", "Q", "n", "nb"))
 ahead = options.get("look_ahead", 0)
-wanted = P * (Q + options.get("redundant", 1)) + options["spares"]
+redundant, goes_back = options.get("redundant", 1), options.get("unprotected", False)
+wanted = P * (Q + redundant) + options["spares"]
 world = MPI.COMM_WORLD
 random = np.random.default_rng(options.get("seed", 1))
 matrix, right = random.uniform(-0.5, 0.5, (n, n)), random.uniform(-0.5, 0.5, (n, 2))
@@ -127,7 +129,16 @@ close = (
     * np.abs(truth).max()
 )
 
-for number, deaths in enumerate(options["rounds"]):
+
+def rounds():
+    yield from enumerate(options["rounds"])
+    number = len(options["rounds"])
+    while "until" in options and not world.bcast(os.path.exists(options["until"])):
+        yield number, options["rounds"][-1]
+        number += 1
+
+
+for number, deaths in rounds():
     world = world.Shrink()
     if world.size < wanted:
         print(number, "enough", world.size, flush=True)
@@ -151,7 +162,7 @@ for number, deaths in enumerate(options["rounds"]):
         if count in mine:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    grid = abft.Grid(P, Q, redundant=options.get("redundant", 1), comm=part, hook=hook)
+    grid = abft.Grid(P, Q, redundant=redundant, comm=part, unprotected=goes_back, hook=hook)
     try:
         x = OPERATIONS[options.get("operation", "solve")](grid)
     except abft.TooManyLost as error:

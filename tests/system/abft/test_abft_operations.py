@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.seeds import seed_of_the_commit
-from tests.system.abft.abft_jobs import lines, solve_with_deaths, solve_with_flips
+from tests.system.abft.abft_jobs import goes_on_from_a_checkpoint, lines, solve_with_deaths, solve_with_flips
 from tests.system.support import Job, jobs_fixture
 
 pytest.importorskip("numpy")
@@ -148,19 +148,10 @@ def test_the_log_of_the_job_says_what_became_of_a_death(start: Callable[..., Job
 @pytest.mark.nightly
 @pytest.mark.parametrize("operation", ["encoded", "matmul"])
 def test_an_operation_goes_on_from_a_checkpoint_as_any_program(
-    start: Callable[..., Job], operation: str
+    start: Callable[..., Job], tmp_path: Path, operation: str
 ) -> None:
     """Without --on-failure continue a death sets all back, into the middle of it; encoded arrays are in images."""
-    rounds = 25  # more than there is time for until two checkpoints are committed
-    options = {"P": 2, "Q": 2, "n": 640, "nb": 16, "spares": 0, "rounds": [[]] * rounds, "tell": 20}
-    job = start(PROGRAMS / "deaths.py", json.dumps(options | {"operation": operation}), ranks=6, every=0.1)
-    job.wait_for(lambda: "call 60\n" in job.output(0), "an operation under way")
-    job.wait_event("committed", len(job.events("committed")) + 1)
-    job.kill_rank(3)
-    assert job.finish() == 0, job.report()
-    assert job.events("restarting"), job.report()
-    for rank in range(6):
-        assert len(re.findall(r"^\d+ right ", job.output(rank), re.M)) == rounds, job.report()
+    goes_on_from_a_checkpoint(start, tmp_path, operation)
 
 
 @pytest.mark.nightly
