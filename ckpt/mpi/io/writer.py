@@ -22,7 +22,7 @@ from ckpt.mpi.io.view import Ranges
 
 
 class Writer:
-    """`path`: as the program gave it. `reading`, `writing`: descriptors; -1: none. `shared`: the shared pointer in etypes."""
+    """`path`: as the program gave it. `reading`, `writing`: descriptors; -1: none. `shared`: the shared pointer."""
 
     __slots__ = ("path", "reading", "shared", "writing")
 
