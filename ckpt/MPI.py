@@ -127,8 +127,8 @@ from ckpt.mpi.requests.request import REQUEST_NULL, Prequest, Request
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
-    from ckpt.mpi.io.datareps import Register_datarep
     from ckpt.mpi.io.file import FILE_NULL, File
+    from ckpt.mpi.io.properties import Register_datarep
     from ckpt.mpi.rma.window import WIN_NULL, Win
 
     COMM_WORLD: Intracomm
@@ -197,9 +197,9 @@ def __getattr__(name: str) -> Any:
 
         return getattr(file, name)
     if name == "Register_datarep":
-        from ckpt.mpi.io import datareps
+        from ckpt.mpi.io import properties
 
-        return datareps.Register_datarep
+        return properties.Register_datarep
     if name in ("buffer", "memory"):
         from ckpt.mpi.datatypes.memory import buffer_type
 

@@ -16,7 +16,6 @@ again: the file has one writer, which a restart sets back with that rank's image
     opening.py      Open, Close, Delete
     accesses.py     reads and writes, with an offset or the rank's own pointer
     shared.py       reads and writes with the shared pointer, in any order or in that of the ranks
-    properties.py   size, view, info, group, atomicity
+    properties.py   size, view, info, group, atomicity; data representations
     file.py         the class
-    datareps.py     data representations of the program
 """

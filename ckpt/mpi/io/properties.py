@@ -1,4 +1,5 @@
-"""What `File` has beside its data: size, view, info, group, atomicity; and what makes the data durable."""
+"""What `File` has beside its data: size, view, info, group, atomicity; and what makes the data durable. Also the data
+representations that a program registers: a name can be taken once, and views cannot use them."""
 
 from __future__ import annotations
 
@@ -189,3 +190,13 @@ def _same(value: Any) -> None:
 def _sync(values: list[Any], state: FileState) -> None:
     assert state.writer is not None
     state.writer.sync()
+
+
+def Register_datarep(datarep: str, read_fn: Any, write_fn: Any, extent_fn: Any) -> None:
+    """Take a name for a representation. MpiException: ERR_DUP_DATAREP, ERR_ARG (the name is too long)."""
+    known = defaults().datareps
+    if datarep in known or datarep in _DATAREPS:
+        raise MpiException(ERROR_CLASSES["ERR_DUP_DATAREP"], f"representation {datarep!r}")
+    if not 0 < len(datarep) <= 128:
+        raise MpiException(ERR_ARG, "the name of a representation has 1 to 128 characters")
+    known[datarep] = read_fn, write_fn, extent_fn
