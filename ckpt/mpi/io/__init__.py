@@ -1,4 +1,4 @@
-"""Parallel files: `MPI.File`, loaded at its first use. What it offers: docs/parallel-files.md.
+"""Parallel files: `MPI.File`, loaded at its first use. See docs/parallel-files.md.
 
 One rank of each file, the first of its group, does all writing; the others send it what they write. It also has the shared
 pointer and the size. So a change of the file is a message like any other, and an image of that rank has it, or it comes

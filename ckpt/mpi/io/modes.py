@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 
 from ckpt.mpi.base.constants import NUMBERS
 from ckpt.mpi.base.errors import ERR_ARG, ERR_IO, ERR_UNSUPPORTED_OPERATION, ERROR_CLASSES, MpiException
@@ -83,4 +82,4 @@ def whence_of(number: int) -> int:
 def failure_of(error: OSError, path: str) -> tuple[int, str]:
     """(error class, text) of what the operating system has refused."""
     name = _CLASSES.get(error.errno or 0)
-    return ERR_IO if name is None else ERROR_CLASSES[name], f"{path}: {os.strerror(error.errno or 0)}"
+    return ERR_IO if name is None else ERROR_CLASSES[name], f"{path}: {error.strerror or error}"
