@@ -65,28 +65,28 @@ class Accesses(FileHandle):
     # -- with the rank's own pointer ---------------------------------------------------------------
 
     def Read(self, buf: Any, status: Status | None = None) -> None:
-        self._advance(self._begin("read", buf), status)
+        _wait_and_correct(self._begin_at_pointer("read", buf), status)
 
     def Read_all(self, buf: Any, status: Status | None = None) -> None:
-        self._advance(self._begin("read", buf), status)
+        _wait_and_correct(self._begin_at_pointer("read", buf), status)
 
     def Write(self, buf: Any, status: Status | None = None) -> None:
-        self._advance(self._begin("write", buf), status)
+        _wait_and_correct(self._begin_at_pointer("write", buf), status)
 
     def Write_all(self, buf: Any, status: Status | None = None) -> None:
-        self._advance(self._begin("write", buf), status)
+        _wait_and_correct(self._begin_at_pointer("write", buf), status)
 
     def Iread(self, buf: Any) -> Request:
-        return _request(self._begin_and_advance("read", buf))
+        return _request(self._begin_at_pointer("read", buf))
 
     def Iread_all(self, buf: Any) -> Request:
-        return _request(self._begin_and_advance("read", buf))
+        return _request(self._begin_at_pointer("read", buf))
 
     def Iwrite(self, buf: Any) -> Request:
-        return _request(self._begin_and_advance("write", buf))
+        return _request(self._begin_at_pointer("write", buf))
 
     def Iwrite_all(self, buf: Any) -> Request:
-        return _request(self._begin_and_advance("write", buf))
+        return _request(self._begin_at_pointer("write", buf))
 
     def Seek(self, offset: int, whence: int = SEEK_SET) -> None:
         """Set this rank's pointer, in etypes. MpiException (ERR_ARG): to before the beginning of the view."""
@@ -126,13 +126,13 @@ class Accesses(FileHandle):
         self._split_end("Write_at_all", status)
 
     def Read_all_begin(self, buf: Any) -> None:
-        self._split_begin("Read_all", lambda: self._begin_and_advance("read", buf))
+        self._split_begin("Read_all", lambda: self._begin_at_pointer("read", buf))
 
     def Read_all_end(self, buf: Any, status: Status | None = None) -> None:
         self._split_end("Read_all", status)
 
     def Write_all_begin(self, buf: Any) -> None:
-        self._split_begin("Write_all", lambda: self._begin_and_advance("write", buf))
+        self._split_begin("Write_all", lambda: self._begin_at_pointer("write", buf))
 
     def Write_all_end(self, buf: Any, status: Status | None = None) -> None:
         self._split_end("Write_all", status)
@@ -144,26 +144,19 @@ class Accesses(FileHandle):
         modes.check_not_sequential(state.amode)
         return begin(state, kind, position, buffer_of(state, kind, buf))
 
-    def _begin(self, kind: str, buf: Any) -> Access:
+    def _begin_at_pointer(self, kind: str, buf: Any) -> Access:
+        """Begin an access with the pointer. That goes on at once, as several threads may do this, by what was accessed, or,
+        where that is not known yet, by what was asked for."""
         state = self._alive()
         modes.check_not_sequential(state.amode)
-        return begin(state, kind, state.position, buffer_of(state, kind, buf))
-
-    def _begin_and_advance(self, kind: str, buf: Any) -> Access:
-        """Begin an access with the pointer; that goes on at once, by what is accessed if the file does not end before."""
-        state = self._alive()
-        operation = self._begin(kind, buf)
-        into = operation.into
-        nbytes = operation.nbytes if into is None or operation.done else into.nbytes
-        if operation.error is None:
-            state.position += -(-nbytes // state.view.etype_bytes)
+        spec = buffer_of(state, kind, buf)
+        with state.engine.lock:
+            operation = _begin(state, kind, state.position, spec)
+            operation.advanced = _whole(state, operation.nbytes if operation.done else spec.nbytes)
+            if operation.error is not None:
+                operation.advanced = 0
+            state.position += operation.advanced
         return operation
-
-    def _advance(self, operation: Access, status: Status | None) -> None:
-        """Wait for an access with the pointer, which then goes on."""
-        state = operation.shared
-        _wait(operation, status)
-        state.position += -(-operation.nbytes // state.view.etype_bytes)
 
     def _split_begin(self, kind: str, start: Any) -> None:
         state = self._alive()
@@ -190,9 +183,18 @@ def buffer_of(state: FileState, kind: str, buf: Any) -> BufferSpec:
 
 def begin(state: FileState, kind: str, position: int, spec: BufferSpec) -> Access:
     """Begin an access at a position of the view."""
-    ranges = state.view.ranges(position, spec.nbytes)
     with state.engine.lock:
-        return state.read(ranges, spec) if kind == "read" else state.write(ranges, spec)
+        return _begin(state, kind, position, spec)
+
+
+def _begin(state: FileState, kind: str, position: int, spec: BufferSpec) -> Access:
+    ranges = state.view.ranges(position, spec.nbytes)
+    return state.read(ranges, spec) if kind == "read" else state.write(ranges, spec)
+
+
+def _whole(state: FileState, nbytes: int) -> int:
+    """The number of etypes of which there are bytes."""
+    return -(-nbytes // state.view.etype_bytes)
 
 
 def size_of(state: FileState) -> int:
@@ -207,10 +209,27 @@ def size_of(state: FileState) -> int:
 
 def _wait(operation: Access, status: Status | None) -> None:
     if not operation.done:
-        engine = operation.shared.engine
-        with engine.lock:
-            engine.wait(operation)
+        state = operation.shared
+        with state.engine.lock:
+            try:
+                state.engine.wait(operation)
+            except (
+                BaseException
+            ):  # of a signal handler: nothing comes into the buffer of the program any more
+                operation.abandon()
+                raise
     operation.complete(status)
+
+
+def _wait_and_correct(operation: Access, status: Status | None) -> None:
+    """Wait for an access with the pointer, and set that back by what was not accessed."""
+    try:
+        _wait(operation, status)
+    finally:
+        state = operation.shared
+        accessed = 0 if operation.error is not None else _whole(state, operation.nbytes)
+        if operation.done:
+            state.position -= operation.advanced - accessed
 
 
 def _request(operation: Access) -> Request:

@@ -20,7 +20,7 @@ class Access(Operation):
     `into`: where the data of a read go; None: there are none. `staged`: the data of a read into memory with gaps, or in
     another representation, until all are here. `number`: what the answer to ADVANCE or SIZE has brought."""
 
-    __slots__ = ("into", "number", "shared", "staged", "swap", "unanswered")
+    __slots__ = ("advanced", "into", "number", "shared", "staged", "swap", "unanswered")
 
     def __init__(
         self, shared: FileState, into: BufferSpec | None = None, swap: Any = None, *, nbytes: int = 0
@@ -32,6 +32,8 @@ class Access(Operation):
         self.nbytes = nbytes
         """Of a write: the size of the data. Of a read: what has come until now."""
         self.number = 0
+        self.advanced = 0
+        """By so many etypes this rank's pointer went on."""
         self.unanswered: dict[int, tuple[int, int]] = {}
         """By token: (index of the data's first byte, bytes)."""
         is_staged = into is not None and (swap is not None or not into.dense)
@@ -48,6 +50,10 @@ class Access(Operation):
             self.staged[at : at + nbytes] = memoryview(data)[begin:]
         else:
             BufferSpec(self.into.obj, nbytes, BYTE, self.into.offset + at).write(data, begin)
+
+    def abandon(self) -> None:
+        """Nobody waits for this any more: what comes is dropped."""
+        self.into = None
 
     def finish(self) -> None:
         """Everything is answered."""

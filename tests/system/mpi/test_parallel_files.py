@@ -186,6 +186,81 @@ def test_survivors_are_told_that_the_rank_that_writes_is_dead(start: Start, tmp_
         assert text.startswith("[True, True, True, True] b'abcabcabc"), text
 
 
+THREADS = """
+    import threading
+    from ckpt import MPI
+
+    comm = MPI.COMM_WORLD
+    file = MPI.File.Open(comm, "lines", MPI.MODE_RDWR | MPI.MODE_CREATE)
+    file.Set_view(10 * comm.rank, MPI.BYTE, MPI.BYTE.Create_contiguous(10).Create_resized(0, 10 * comm.size))
+
+    def write(name):
+        for turn in range(100):
+            file.Write(b"%c %7d\\n" % (name, turn))
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in b"ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    file.Close()
+"""
+
+
+def test_threads_that_write_with_one_pointer_write_each_line_once(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, THREADS), ranks=2, chdir=tmp_path)
+    assert job.finish() == 0, job.report()
+    lines = (tmp_path / "lines").read_text().splitlines()
+    assert sorted(lines) == sorted(
+        f"{name} {turn:7}" for name in "ab" for turn in range(100) for rank in range(2)
+    )
+
+
+INTERRUPTED = """
+    import signal
+    from ckpt import MPI
+
+    comm = MPI.COMM_WORLD
+    file = MPI.File.Open(comm, "content", MPI.MODE_RDWR | MPI.MODE_CREATE)
+    file.Set_atomicity(True)          # rank 0 reads for all
+    file.Write_ordered(bytes([65 + comm.rank]) * 1000)
+
+    class Enough(Exception):
+        pass
+
+    armed = []
+
+    def enough(*_):
+        if armed:                 # once in a turn: an alarm may come late
+            armed.clear()
+            raise Enough
+
+    if comm.rank:
+        signal.signal(signal.SIGALRM, enough)
+        for turn in range(200):
+            into = bytearray(2000)
+            try:
+                armed.append(turn)
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 + turn * 0.00001)
+                file.Read_at(0, into)
+                armed.clear()
+                assert into == b"A" * 1000 + b"B" * 1000
+            except Enough:
+                into[:] = bytes(2000)
+                file.Get_size()       # answered behind what the interrupted call had asked for
+                assert into == bytes(2000), "the interrupted call has still read something"
+    comm.Barrier()
+    file.Close()
+    print("read")
+"""
+
+
+def test_a_read_that_a_signal_has_interrupted_reads_nothing_later(start: Start, tmp_path: Path) -> None:
+    job = start(write_app(tmp_path, INTERRUPTED), ranks=2, chdir=tmp_path)
+    assert job.finish() == 0, job.report()
+    assert job.output(1) == "read\n"
+
+
 REFUSED = """
     from ckpt import MPI
     try:
