@@ -145,17 +145,19 @@ class Accesses(FileHandle):
         return begin(state, kind, position, buffer_of(state, kind, buf))
 
     def _begin_at_pointer(self, kind: str, buf: Any) -> Access:
-        """Begin an access with the pointer. That goes on at once, as several threads may do this, by what was accessed, or,
-        where that is not known yet, by what was asked for."""
+        """Begin an access with the pointer. That goes on at once, as several threads may do this, by what is asked for; less
+        once it is known that less was accessed."""
         state = self._alive()
         modes.check_not_sequential(state.amode)
         spec = buffer_of(state, kind, buf)
         with state.engine.lock:
-            operation = _begin(state, kind, state.position, spec)
-            operation.advanced = _whole(state, operation.nbytes if operation.done else spec.nbytes)
-            if operation.error is not None:
-                operation.advanced = 0
-            state.position += operation.advanced
+            ranges = state.view.ranges(state.position, spec.nbytes)
+            advanced = _whole(state, spec.nbytes)
+            state.position += advanced
+        operation = state.begin(kind, ranges, spec)
+        operation.advanced = advanced
+        if operation.done:
+            _correct(operation)
         return operation
 
     def _split_begin(self, kind: str, start: Any) -> None:
@@ -183,13 +185,7 @@ def buffer_of(state: FileState, kind: str, buf: Any) -> BufferSpec:
 
 def begin(state: FileState, kind: str, position: int, spec: BufferSpec) -> Access:
     """Begin an access at a position of the view."""
-    with state.engine.lock:
-        return _begin(state, kind, position, spec)
-
-
-def _begin(state: FileState, kind: str, position: int, spec: BufferSpec) -> Access:
-    ranges = state.view.ranges(position, spec.nbytes)
-    return state.read(ranges, spec) if kind == "read" else state.write(ranges, spec)
+    return state.begin(kind, state.view.ranges(position, spec.nbytes), spec)
 
 
 def _whole(state: FileState, nbytes: int) -> int:
@@ -226,10 +222,16 @@ def _wait_and_correct(operation: Access, status: Status | None) -> None:
     try:
         _wait(operation, status)
     finally:
-        state = operation.shared
-        accessed = 0 if operation.error is not None else _whole(state, operation.nbytes)
         if operation.done:
-            state.position -= operation.advanced - accessed
+            _correct(operation)
+
+
+def _correct(operation: Access) -> None:
+    """Set the pointer back by what the access has left."""
+    state = operation.shared
+    accessed = 0 if operation.error is not None else _whole(state, operation.nbytes)
+    state.position -= operation.advanced - accessed
+    operation.advanced = accessed
 
 
 def _request(operation: Access) -> Request:

@@ -100,52 +100,64 @@ class FileState:
         failed_ranks = self.engine.failed_ranks
         return failed_ranks.failure(world) if world in failed_ranks.known else None
 
-    # -- accesses; the engine's lock is held ---------------------------------------------------------
+    # -- accesses ----------------------------------------------------------------------------------
 
-    def write(self, ranges: Ranges, spec: BufferSpec) -> Access:
-        """Begin to write the data of a buffer to these pieces of the file."""
-        swap = spec.datatype if self.swaps else None
+    def begin(self, kind: str, ranges: Ranges, spec: BufferSpec) -> Access:
+        """Begin to "read" these pieces of the file into a buffer, or to "write" them. Without the engine's lock, which is
+        not held while the disk works for this rank, so that the rank goes on to answer others."""
+        if kind == "read":
+            operation = Access(self, spec, spec.datatype if self.swaps else None)
+            if self.reading >= 0 and (self.writer is not None or (self.engine.one_host and not self.atomic)):
+                self._read_here(operation, ranges)
+            else:
+                with self.engine.lock:
+                    self._ask_for(operation, ranges)
+            return operation
         operation = Access(self, nbytes=spec.nbytes)
-        data = memoryview(represent(spec.read(), swap))
-        if self._ends(operation, not ranges):
-            return operation
+        data = memoryview(represent(spec.read(), spec.datatype if self.swaps else None))
         if self.writer is not None:
-            try:
-                self.writer.write(ranges, data)
-                operation.finish()
-            except MpiException as error:
-                fail(operation, error)
-            return operation
+            self._write_here(operation, self.writer, ranges, data)
+        else:
+            with self.engine.lock:
+                self._send(operation, ranges, data)
+        return operation
+
+    def _read_here(self, operation: Access, ranges: Ranges) -> None:
+        try:
+            read_here(operation, self.reading, ranges)
+        except OSError as error:
+            fail(operation, MpiException(*modes.failure_of(error, self.path)))
+
+    def _write_here(self, operation: Access, writer: Writer, ranges: Ranges, data: memoryview) -> None:
         at = 0
-        for portion, nbytes in wire.chunks(ranges):
+        try:
+            for portion, nbytes in wire.chunks(ranges, is_atomic=self.atomic):
+                with self.engine.lock:
+                    writer.write(portion, data[at : at + nbytes])
+                at += nbytes
+            operation.finish()
+        except MpiException as error:
+            fail(operation, error)
+
+    def _ask_for(self, operation: Access, ranges: Ranges) -> None:
+        if self._ends(operation, not ranges):
+            return
+        at = 0
+        for portion, nbytes in wire.chunks(ranges, is_atomic=self.atomic):
+            self.post(WRITER, wire.READ, self._expect(operation, at, nbytes), wire.pack_ranges(portion))
+            at += nbytes
+
+    def _send(self, operation: Access, ranges: Ranges, data: memoryview) -> None:
+        if self._ends(operation, not ranges):
+            return
+        at = 0
+        for portion, nbytes in wire.chunks(ranges, is_atomic=self.atomic):
             token = self._expect(operation, at, nbytes)
             self.post(WRITER, wire.WRITE, token, wire.pack_ranges(portion), data[at : at + nbytes])
             at += nbytes
-        return operation
-
-    def read(self, ranges: Ranges, spec: BufferSpec) -> Access:
-        """Begin to read these pieces of the file into a buffer."""
-        operation = Access(self, spec, spec.datatype if self.swaps else None)
-        if not ranges:
-            operation.finish()
-            return operation
-        if self.reading >= 0 and (self.writer is not None or (self.engine.one_host and not self.atomic)):
-            try:
-                read_here(operation, self.reading, ranges)
-            except OSError as error:
-                fail(operation, MpiException(*modes.failure_of(error, self.path)))
-            return operation
-        if self._ends(operation, False):
-            return operation
-        at = 0
-        for portion, nbytes in wire.chunks(ranges):
-            token = self._expect(operation, at, nbytes)
-            self.post(WRITER, wire.READ, token, wire.pack_ranges(portion))
-            at += nbytes
-        return operation
 
     def ask(self, action: int, body: bytes = b"") -> Access:
-        """Begin to ask the rank that writes for a number."""
+        """Begin to ask the rank that writes for a number. The engine's lock is held."""
         operation = Access(self)
         if not self._ends(operation, False):
             self.post(WRITER, action, self._expect(operation, 0, 0), body)

@@ -84,8 +84,10 @@ def unpack_error(data: Buffer) -> tuple[int, str]:
     return code, text
 
 
-def chunks(ranges: Ranges) -> list[tuple[Ranges, int]]:
-    """The pieces in portions of at most CHUNK_BYTES, each with its number of bytes."""
+def chunks(ranges: Ranges, *, is_atomic: bool) -> list[tuple[Ranges, int]]:
+    """The pieces in portions of at most CHUNK_BYTES, each with its number of bytes; in atomic mode in one portion."""
+    if is_atomic:
+        return [(ranges, sum(nbytes for _, nbytes in ranges))]
     out: list[tuple[Ranges, int]] = []
     current: Ranges = []
     size = 0

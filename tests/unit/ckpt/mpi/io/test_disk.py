@@ -61,7 +61,8 @@ def test_writes_touch_no_byte_but_their_own(tmp_path: Path) -> None:
 def test_portions_of_an_access_are_its_pieces() -> None:
     limit = wire.CHUNK_BYTES
     ranges = [(5, 10), (100, limit), (limit * 3, limit * 2 - 10), (limit * 9, 1)]
-    portions = wire.chunks(ranges)
+    assert wire.chunks(ranges, is_atomic=True) == [(ranges, 3 * limit + 1)]
+    portions = wire.chunks(ranges, is_atomic=False)
     assert [size for _, size in portions] == [limit, limit, limit, 1]
     assert all(size == sum(nbytes for _, nbytes in portion) for portion, size in portions)
     joined: Ranges = []
