@@ -49,13 +49,10 @@ from ckpt.mpi.comm.communicator import world_of as _world_of
 from ckpt.mpi.comm.message import MESSAGE_NO_PROC, MESSAGE_NULL, Message
 from ckpt.mpi.comm.session import SESSION_NULL, Session
 from ckpt.mpi.comm.unsupported import (
-    FILE_NULL,
     Close_port,
-    File,
     Lookup_name,
     Open_port,
     Publish_name,
-    Register_datarep,
     Unpublish_name,
 )
 from ckpt.mpi.datatypes.datatypes import DATATYPE_NULL, PREDEFINED, Datatype
@@ -130,6 +127,8 @@ from ckpt.mpi.requests.request import REQUEST_NULL, Prequest, Request
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
+    from ckpt.mpi.io.file import FILE_NULL, File
+    from ckpt.mpi.io.properties import Register_datarep
     from ckpt.mpi.rma.window import WIN_NULL, Win
 
     COMM_WORLD: Intracomm
@@ -178,7 +177,10 @@ def _ask(packet: dict[str, Any] | None) -> str | None:
 
 worlds.provide(_engine, _abort, _ask)
 
-_LAZY = ("COMM_WORLD", "COMM_SELF", "WIN_NULL", "Win", "buffer", "memory")
+_LAZY = (
+    *("COMM_WORLD", "COMM_SELF", "WIN_NULL", "Win", "FILE_NULL", "File", "Register_datarep"),
+    *("buffer", "memory"),
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -190,6 +192,14 @@ def __getattr__(name: str) -> Any:
         from ckpt.mpi.rma import window
 
         return getattr(window, name)
+    if name in ("FILE_NULL", "File"):
+        from ckpt.mpi.io import file
+
+        return getattr(file, name)
+    if name == "Register_datarep":
+        from ckpt.mpi.io import properties
+
+        return properties.Register_datarep
     if name in ("buffer", "memory"):
         from ckpt.mpi.datatypes.memory import buffer_type
 

@@ -56,6 +56,7 @@ PURE = {
     "ckpt.mpi.datatypes": "buffers datatype_info datatypes derived layout op packing small_reductions status typenames",
     "ckpt.mpi.engine": "agreement failures matching operations partitioned windows",
     "ckpt.mpi.rma": "epochs locks wire",
+    "ckpt.mpi.io": "modes view wire",
     "ckpt.redundancy.memory": "comparison",
     "ckpt.redundancy.files": "together",
     "ckpt.redundancy": "ahead chain lines membership model order origin vote",

@@ -23,6 +23,7 @@ collective under way and a pending request like any other object.
     comm/          communicators, messages (send, Send …), collectives (bcast, Bcast …), Message, Session
     active/        active messages: channels, their handlers, who calls these
     rma/           one-sided communication: `MPI.Win`, loaded at its first use
+    io/            parallel files: `MPI.File`, loaded at its first use
     environment.py, mpi4py_private.py   functions of the module MPI, and those that packages of mpi4py call
 """
 

@@ -39,9 +39,6 @@ def table() -> str:
     lines = ["| class | offered | not offered |", "| --- | --- | --- |"]
     for name in CLASSES.split():
         offered, missing = members(getattr(MPI, name))
-        if name == "File":
-            lines.append(f"| {name} | the class and its null object | all {len(missing)} methods |")
-            continue
         lines.append(f"| {name} | {' '.join(offered)} | {' '.join(missing)} |")
     functions = [
         name for name in sorted(vars(MPI)) if inspect.isfunction(getattr(MPI, name)) and name[0] != "_"

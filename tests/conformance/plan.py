@@ -37,6 +37,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "failures": ["test_ulfm"],
     "memory and pickling": ["test_buffer", "test_mpimem", "test_pickle", "test_util_pkl5"],
     "one-sided": ["test_rma", "test_rma_nb", "test_win"],
+    "parallel files": ["test_file", "test_io"],
     "environment": [
         "test_environ",
         "test_toplevel",
@@ -55,8 +56,6 @@ SPAWNING = {"test_spawn", "test_util_pool"}
 """Modules that start processes."""
 
 MODULES_LEFT_OUT = {
-    "test_file": "parallel files are not offered",
-    "test_io": "parallel files are not offered",
     "test_dynproc": "jobs do not connect to each other",
     "test_cffi": "there is no C library behind the handles",
     "test_ctypes": "there is no C library behind the handles",
@@ -74,9 +73,6 @@ TESTS_LEFT_OUT = (
         "test_win.TestWinAllocateSharedWorld.*",
         "memory that several ranks store into directly cannot be part of a consistent checkpoint",
     ),
-    ("test_exceptions.TestExcFile*", "parallel files are not offered"),
-    ("test_errhandler.TestErrhandlerFile.*", "parallel files are not offered"),
-    ("test_handle.TestHandleFile.*", "parallel files are not offered"),
     ("test_package.*", "about the installed package's files"),
     ("test_toplevel.TestConfig.*", "about the installed package's files"),
     (

@@ -1,7 +1,7 @@
-"""Parts of MPI that are not offered: parallel files and ports; and spawned processes in a job without ``--spares``.
+"""Parts of MPI that are not offered: ports; and spawned processes in a job without ``--spares``.
 
-The classes and their null objects exist, so that programs can use their names. A call of a function or method raises
-NotImplementedError; the message says what the program can use instead.
+The names exist. A call of a function or method raises NotImplementedError; the message says what the program can use
+instead.
 
 If such an exception is raised in a thread and not caught there, the job ends. Otherwise the main thread might wait for
 ever for the result of that thread. (A pool of mpi4py.futures spawns its workers in such a thread.)
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 from ckpt.mpi.base.errors import (
     ERR_PROC_FAILED,
@@ -21,75 +21,12 @@ from ckpt.mpi.base.errors import (
     ERR_SPAWN,
     MpiException,
 )
-from ckpt.mpi.base.handle import Handle, expect
 from ckpt.mpi.engine import worlds
 
-_FILES = "parallel files are not offered; let each rank write a file of its own, or Gather to one that writes"
 PORTS = "a job's ranks are fixed when it starts; start more with `ckpt run -n N`"
 SPAWNING = (
     f"{PORTS} (a pool of mpi4py.futures then works on them: `ckpt run -n N -m mpi4py.futures PROGRAM`), or let the program "
     "start K more: `ckpt run --spares K --on-failure continue`"
-)
-_PARTS = "data representations belong to parallel files, which are not offered"
-
-_FILE_CLASS = ("Open", "Delete")
-_FILE = (
-    "Close",
-    "Set_size",
-    "Preallocate",
-    "Get_size",
-    "Get_amode",
-    "Get_group",
-    "Set_info",
-    "Get_info",
-    "Set_view",
-    "Get_view",
-    "Read_at",
-    "Read_at_all",
-    "Write_at",
-    "Write_at_all",
-    "Iread_at",
-    "Iread_at_all",
-    "Iwrite_at",
-    "Iwrite_at_all",
-    "Read",
-    "Read_all",
-    "Write",
-    "Write_all",
-    "Iread",
-    "Iread_all",
-    "Iwrite",
-    "Iwrite_all",
-    "Seek",
-    "Get_position",
-    "Get_byte_offset",
-    "Read_shared",
-    "Write_shared",
-    "Iread_shared",
-    "Iwrite_shared",
-    "Read_ordered",
-    "Write_ordered",
-    "Seek_shared",
-    "Get_position_shared",
-    "Read_at_all_begin",
-    "Read_at_all_end",
-    "Write_at_all_begin",
-    "Write_at_all_end",
-    "Read_all_begin",
-    "Read_all_end",
-    "Write_all_begin",
-    "Write_all_end",
-    "Read_ordered_begin",
-    "Read_ordered_end",
-    "Write_ordered_begin",
-    "Write_ordered_end",
-    "Get_type_extent",
-    "Set_atomicity",
-    "Get_atomicity",
-    "Sync",
-    "Get_errhandler",
-    "Set_errhandler",
-    "Call_errhandler",
 )
 
 
@@ -163,58 +100,8 @@ def refusing(name: str, instead: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-class Null(Handle):
-    """Base class of classes whose only object is the null object."""
-
-    __slots__ = ("__weakref__",)
-
-    def __new__(cls, other: Any = None) -> Any:
-        for base in cls.__mro__:
-            if base.__dict__.get("_constants"):
-                expect(cls, other, base)
-                break
-        return super().__new__(cls)
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __eq__(self, other: object) -> bool:
-        return True if isinstance(other, type(self)) or isinstance(self, type(other)) else NotImplemented
-
-    __hash__ = None
-
-    def __reduce__(self) -> Any:
-        return self._named() or (type(self), ())
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-
-class File(Null):
-    """Parallel files: not offered."""
-
-    __slots__ = ()
-    _constants: ClassVar[tuple[str, ...]] = ("FILE_NULL",)
-
-    @classmethod
-    def Create_errhandler(cls, errhandler_fn: Any) -> Any:
-        return refusing("File.Create_errhandler", _FILES)()
-
-
-def _attach(cls: type, on_class: Any, on_object: Any, instead: str) -> None:
-    for name in on_class:
-        setattr(cls, name, staticmethod(refusing(f"{cls.__name__}.{name}", instead)))
-    for name in on_object:
-        setattr(cls, name, refusing(f"{cls.__name__}.{name}", instead))
-
-
-_attach(File, _FILE_CLASS, _FILE, _FILES)
-
-FILE_NULL = File()
-
 Open_port = refusing("Open_port", PORTS)
 Close_port = refusing("Close_port", PORTS)
 Publish_name = refusing("Publish_name", PORTS)
 Unpublish_name = refusing("Unpublish_name", PORTS)
 Lookup_name = refusing("Lookup_name", PORTS)
-Register_datarep = refusing("Register_datarep", _PARTS)

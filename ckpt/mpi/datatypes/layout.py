@@ -168,22 +168,31 @@ def subarray(
     for size, subsize, start in zip(sizes, subsizes, starts, strict=True):
         if size < 1 or subsize < 0 or start < 0 or start + subsize > size:
             raise MpiException(ERR_ARG, "the box lies outside of the array")
-    axes = list(zip(sizes, subsizes, starts, strict=True))
+    axes = [(size, [(start, subsize)]) for size, subsize, start in zip(sizes, subsizes, starts, strict=True)]
+    return _box(layout, axes, c_order=c_order)
+
+
+def _box(layout: Layout, axes: list[tuple[int, list[tuple[int, int]]]], *, c_order: bool) -> Layout:
+    """The layout of the elements of a dense array with these indices: of each axis its size, and (first index, how many) of
+    each block. Its bounds are those of the array."""
     if c_order:
-        axes.reverse()  # the axis with the smallest stride comes first
-    offsets = [0]
-    stride = 1
-    for size, subsize, start in axes:
-        offsets = [at + (start + index) * stride for index in range(subsize) for at in offsets]
-        stride *= size
-    return _indexed(layout, offsets, stride)
-
-
-def _indexed(layout: Layout, offsets: Sequence[int], total: int) -> Layout:
-    """The layout of the elements at these indices of an array of `total` elements. Its bounds are those of the array."""
+        axes = axes[::-1]  # the axis with the smallest stride comes first
     extent = layout.extent
-    inner = blocks([(layout, 1, at * extent) for at in offsets])
-    return inner.resized(0, total * extent)
+    pieces = [(0, 1)]  # (first element, how many)
+    stride = 1
+    for number, (size, spans) in enumerate(axes):
+        if number == 0:
+            pieces = spans
+        else:
+            pieces = [
+                (at + index * stride, count)
+                for start, many in spans
+                for index in range(start, start + many)
+                for at, count in pieces
+            ]
+        stride *= size
+    inner = blocks([(layout, count, at * extent) for at, count in pieces])
+    return inner.resized(0, stride * extent)
 
 
 def darray(
@@ -211,17 +220,10 @@ def darray(
         block, cyclic = distribs[axis]
         parts, own = psizes[axis], coords[axis]
         if block == 0:
-            axes.append((size, list(range(size))))
+            spans = [(0, size)]
         elif not cyclic:
-            axes.append((size, list(range(own * block, min(size, (own + 1) * block)))))
+            spans = [(own * block, max(0, min(size, (own + 1) * block) - own * block))]
         else:
-            owned = [index for index in range(size) if (index // block) % parts == own]
-            axes.append((size, owned))
-    if c_order:
-        axes.reverse()
-    offsets = [0]
-    stride = 1
-    for size, owned in axes:
-        offsets = [at + index * stride for index in owned for at in offsets]
-        stride *= size
-    return _indexed(layout, offsets, stride)
+            spans = [(first, min(block, size - first)) for first in range(own * block, size, parts * block)]
+        axes.append((size, spans))
+    return _box(layout, axes, c_order=c_order)

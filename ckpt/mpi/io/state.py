@@ -1,0 +1,242 @@
+"""A file at every rank that has it open, which all its handles share: what is under way, and the messages between the ranks.
+
+The engine knows it as a `Window` (ckpt/mpi/engine/windows.py): messages are handled at once, also while the program
+computes. It is part of the image. Rank 0 of the group does all writing (writer.py).
+
+Who reads? In a job of one host each rank by itself: what others have written, and this rank has been told of by a message,
+is in the file. With several hosts, and in atomic mode, rank 0 reads, too: a network file system shows a host what others
+have written some time later.
+
+Not here: the program's calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ckpt.mpi.base import envelope
+from ckpt.mpi.base.errors import ERR_IO, ERR_REVOKED, MpiException
+from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.datatypes.buffers import BufferSpec
+from ckpt.mpi.datatypes.datatypes import BYTE
+from ckpt.mpi.io import modes, wire
+from ckpt.mpi.io.operations import Access, fail, read_here, represent
+from ckpt.mpi.io.view import Ranges, View
+from ckpt.mpi.io.writer import Writer
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine.engine import Engine
+
+WRITER = 0
+"""The rank in the group that writes."""
+
+
+class FileState:
+    """`group`: world ranks of the members. `private`: a communicator of them for the file's own collectives. `reading`: this
+    rank's descriptor; -1: it has none. `writer`: at rank WRITER. `types`: etype and filetype of the view, for Get_view.
+    `swaps`: the representation of the view has another byte order. `split`: the split collective under way, and its kind."""
+
+    __slots__ = (
+        "amode",
+        "atomic",
+        "closed",
+        "datarep",
+        "engine",
+        "errhandler",
+        "group",
+        "handle",
+        "info",
+        "number",
+        "path",
+        "pending",
+        "position",
+        "private",
+        "rank",
+        "reading",
+        "revoked",
+        "split",
+        "token",
+        "types",
+        "view",
+        "writer",
+    )
+
+    def __init__(
+        self, engine: Engine, private: Any, path: str, amode: int, handle: Callable[..., Any]
+    ) -> None:
+        self.engine = engine
+        self.private = private
+        self.number: int = private._shared.base
+        self.group: tuple[int, ...] = private._shared.group
+        self.rank: int = private.rank
+        self.path = path
+        self.amode = amode
+        self.handle = handle
+        self.errhandler: Any = None
+        self.info: dict[str, str] = {}
+        self.writer: Writer | None = None
+        self.reading = -1
+        self.position = 0
+        self.types: tuple[Any, Any] = (BYTE._info, BYTE._info)
+        self.datarep = "native"
+        self.view = View(0, BYTE.layout, BYTE.layout, writes=True)
+        self.atomic = False
+        self.closed = False
+        self.revoked = False
+        self.split: tuple[str, Any] | None = None
+        self.token = 0
+        self.pending: dict[int, Access] = {}
+
+    @property
+    def swaps(self) -> bool:
+        return self.datarep == "external32"
+
+    def failure(self) -> MpiException | None:
+        """The error of what needs the rank that writes, if that has failed, or of a revoked communicator; else None."""
+        if self.revoked:
+            return MpiException(ERR_REVOKED, "the communicator of the file is revoked")
+        world = self.group[WRITER]
+        failed_ranks = self.engine.failed_ranks
+        return failed_ranks.failure(world) if world in failed_ranks.known else None
+
+    # -- accesses ----------------------------------------------------------------------------------
+
+    def begin(self, kind: str, ranges: Ranges, spec: BufferSpec) -> Access:
+        """Begin to "read" these pieces of the file into a buffer, or to "write" them. Without the engine's lock, which is
+        not held while the disk works for this rank, so that the rank goes on to answer others."""
+        if kind == "read":
+            operation = Access(self, spec, spec.datatype if self.swaps else None)
+            if self.reading >= 0 and (self.writer is not None or (self.engine.one_host and not self.atomic)):
+                self._read_here(operation, ranges)
+            else:
+                with self.engine.lock:
+                    self._ask_for(operation, ranges)
+            return operation
+        operation = Access(self, nbytes=spec.nbytes)
+        data = memoryview(represent(spec.read(), spec.datatype if self.swaps else None))
+        if self.writer is not None:
+            self._write_here(operation, self.writer, ranges, data)
+        else:
+            with self.engine.lock:
+                self._send(operation, ranges, data)
+        return operation
+
+    def _read_here(self, operation: Access, ranges: Ranges) -> None:
+        try:
+            read_here(operation, self.reading, ranges)
+        except OSError as error:
+            fail(operation, MpiException(*modes.failure_of(error, self.path)))
+
+    def _write_here(self, operation: Access, writer: Writer, ranges: Ranges, data: memoryview) -> None:
+        at = 0
+        try:
+            for portion, nbytes in wire.chunks(ranges, is_atomic=self.atomic):
+                with self.engine.lock:
+                    writer.write(portion, data[at : at + nbytes])
+                at += nbytes
+            operation.finish()
+        except MpiException as error:
+            fail(operation, error)
+
+    def _ask_for(self, operation: Access, ranges: Ranges) -> None:
+        if self._ends(operation, not ranges):
+            return
+        at = 0
+        for portion, nbytes in wire.chunks(ranges, is_atomic=self.atomic):
+            self.post(WRITER, wire.READ, self._expect(operation, at, nbytes), wire.pack_ranges(portion))
+            at += nbytes
+
+    def _send(self, operation: Access, ranges: Ranges, data: memoryview) -> None:
+        if self._ends(operation, not ranges):
+            return
+        at = 0
+        for portion, nbytes in wire.chunks(ranges, is_atomic=self.atomic):
+            token = self._expect(operation, at, nbytes)
+            self.post(WRITER, wire.WRITE, token, wire.pack_ranges(portion), data[at : at + nbytes])
+            at += nbytes
+
+    def ask(self, action: int, body: bytes = b"") -> Access:
+        """Begin to ask the rank that writes for a number. The engine's lock is held."""
+        operation = Access(self)
+        if not self._ends(operation, False):
+            self.post(WRITER, action, self._expect(operation, 0, 0), body)
+        return operation
+
+    def _ends(self, operation: Access, is_empty: bool) -> bool:
+        """End the operation here if there is nothing to do, or nobody who does it."""
+        failure = self.failure()
+        if failure is not None:
+            fail(operation, failure)
+        elif is_empty:
+            operation.finish()
+        return operation.done
+
+    def _expect(self, operation: Access, at: int, nbytes: int) -> int:
+        """The token of a message that the operation waits for."""
+        self.token += 1
+        self.pending[self.token] = operation
+        operation.unanswered[self.token] = (at, nbytes)
+        self.engine.windows.awaited += 1
+        return self.token
+
+    # -- messages; the engine's lock is held ---------------------------------------------------------
+
+    def post(
+        self, rank: int, action: int, token: int, body: bytes = b"", payload: Buffer | None = None
+    ) -> None:
+        """Send a message to a member; a message to this rank is handled before this returns."""
+        world = self.group[rank]
+        head = envelope.pack(envelope.WINDOW, self.rank, action, self.number, token) + body
+        if rank == self.rank:
+            self.on_message(world, head if payload is None else b"".join((head, payload)))
+        elif payload is None or len(payload) < wire.COPY_BYTES:
+            self.engine.progress.send(world, head if payload is None else b"".join((head, payload)))
+        else:
+            self.engine.progress.send(world, head, payload)
+
+    def on_message(self, src: int, data: Buffer) -> None:
+        """Handle a message of the world rank `src`. Messages of ranks that have failed are dropped."""
+        if src in self.engine.failed_ranks.known:
+            return
+        _, member, action, _, token = envelope.unpack(data)
+        if action <= wire.SIZE:
+            if self.writer is not None:
+                self.writer.on_message(self, member, action, token, data)
+            return
+        operation = self.pending.pop(token, None)
+        if operation is None:
+            return
+        self.engine.windows.awaited -= 1
+        self._answered(operation, action, token, data)
+        operation.unanswered.pop(token, None)
+        if not operation.unanswered and not operation.done:
+            operation.finish()
+
+    def _answered(self, operation: Access, action: int, token: int, data: Buffer) -> None:
+        try:
+            if action == wire.FAILED:
+                operation.error = operation.error or MpiException(*wire.unpack_error(data))
+            elif action == wire.DATA:
+                operation.take(token, data, envelope.SIZE)
+            elif action == wire.NUMBER:
+                operation.number = wire.unpack_number(data)
+        except Exception as error:  # the program has shrunk its buffer: it is told when it waits
+            operation.error = MpiException(ERR_IO, f"what was read cannot be stored: {error}")
+
+    def _end_all(self, error: MpiException) -> None:
+        for operation in list(self.pending.values()):
+            self.engine.windows.awaited -= 1
+            if not operation.done:
+                fail(operation, error)
+        self.pending.clear()
+
+    def lost(self, ranks: Sequence[int]) -> None:
+        """World ranks have failed: if one of them is the one that writes, what waits for it ends."""
+        if self.group[WRITER] in ranks:
+            self._end_all(self.engine.failed_ranks.failure(self.group[WRITER]))
+
+    def revoke(self) -> None:
+        """The communicator of the file is revoked: what waits for others ends."""
+        self.revoked = True
+        self._end_all(MpiException(ERR_REVOKED, "the communicator of the file is revoked"))
