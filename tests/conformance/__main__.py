@@ -82,10 +82,10 @@ def run_modules(
         output = f"{results}/job/output/rank-%d.out" if replicas else f"{results}/rank-%d.jsonl"
         ranks = [read(output % rank) for rank in range(size)]
         unwanted = {"replica-differs"} if during else {"replica-differs", "replica-lost"}
-        differences = reasons(f"{results}/job/events.jsonl", unwanted) if replicas else []
+        differences = logged(f"{results}/job/events.jsonl", unwanted) if replicas else []
     outcome = merge(ranks)
-    for number, reason in enumerate(differences):
-        outcome[f"{modules[0]} difference {number}"] = ("failed", reason)
+    for number, event in enumerate(differences):
+        outcome[f"{modules[0]} difference {number}"] = ("failed", event)
     if not outcome:
         outcome[modules[0]] = ("failed", f"nothing came out: {errors.strip()[-300:]}")
     return outcome
@@ -96,11 +96,11 @@ def spares(modules: Sequence[str]) -> list[str]:
     return ["--spares", "200", "--on-failure", "continue"] if plan.SPAWNING.issuperset(modules) else []
 
 
-def reasons(events: str, names: set[str]) -> list[str]:
-    """Those of all events with these names."""
+def logged(events: str, names: set[str]) -> list[str]:
+    """All events with these names."""
     with open(events, encoding="utf-8") as lines:
         entries = [json.loads(line) for line in lines]
-    return [entry["reason"] for entry in entries if entry["event"] in names]
+    return [str(entry) for entry in entries if entry["event"] in names]
 
 
 def read(path: str) -> dict[str, tuple[str, str]]:

@@ -71,6 +71,7 @@ MODULES_LEFT_OUT_OF_REPLICAS = {
     "test_util_sync": "one-sided communication is refused under --redundancy",
     "test_spawn": "processes started later are refused under --redundancy",
     "test_util_pool": "processes started later are refused under --redundancy",
+    "test_util_dtlib": "sends nothing, and computes for minutes in each of the processes",
 }
 """Not run with replicas."""
 

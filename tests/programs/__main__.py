@@ -46,6 +46,9 @@ def main() -> int:
         for number, program in enumerate(PROGRAMS):
             if options.k not in program.name:
                 continue
+            if replicas and program.unlike:
+                print(f"{program.name:46s} left out: {program.unlike}")
+                continue
             try:
                 outcome = Bench(program, place, base / str(number), options.seed, replicas).run()
             except (AssertionError, RealMpiFailed) as failure:

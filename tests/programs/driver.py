@@ -130,14 +130,14 @@ class Bench:
         return Job(self.directory / f"job-{name}", [*command, *self.argv], work, environment, log)
 
     def finish(self, job: Job, what: str, outcome: Outcome) -> None:
-        code = job.wait(_PATIENCE_S)
+        code = job.wait(_PATIENCE_S * (4 if self.replicas else 1))
         if code != 0:
             outcome.failures.append(
                 f"{what}: exit code {code}\n{job.log.read_text(errors='replace')[-1500:]}"
             )
 
     def compare(self, what: str, real: Outputs, job: Job, outcome: Outcome) -> None:
-        outcome.failures += [f"{what}: {event['reason']}" for event in job.events("replica-differs")]
+        outcome.failures += [f"{what}: {event}" for event in job.events("replica-differs")]
         for rank, expected in enumerate(real):
             got = self.output(job.directory / "output", f"rank-{rank}")
             if got != expected:
@@ -159,7 +159,7 @@ class Bench:
                 job.close()
             self.compare(what, real, job, outcome)
             outcome.kills = len(job.events("replica-lost"))
-            if outcome.kills or outcome.failures:
+            if outcome.kills or outcome.failures or self.program.brief:
                 return
         outcome.failures.append(f"it was through before the kill, {_ATTEMPTS} times")
 
