@@ -53,7 +53,8 @@ PURE = {
     "ckpt.mpi.active": "table",
     "ckpt.mpi.base": "attributes constants envelope errors group handle handlers integers null_handles process progress",
     "ckpt.mpi.collectives": "topology",
-    "ckpt.mpi.datatypes": "buffers datatype_info datatypes derived layout op packing small_reductions status typenames",
+    "ckpt.mpi.datatypes": "buffers datatype_info datatypes derived gaps layout op packing small_reductions status "
+    "typenames",
     "ckpt.mpi.engine": "agreement failures matching operations partitioned windows",
     "ckpt.mpi.rma": "epochs locks wire",
     "ckpt.mpi.io": "modes view wire",

@@ -345,6 +345,7 @@ class ReplicaLayer:
         self.below.consumed(self._process[src], nbytes, nmessages)
 
     def poll(self) -> None:
+        self.tick()  # a program that asks again and again leaves the helper thread no moment for it
         self.below.poll()
 
     def block(self, hungry: bool, awaited: Any = None) -> None:

@@ -1,10 +1,11 @@
 """mpi4py's own test suite, under `ckpt run`: passed of applicable, by area.
 
-    python -m tests.conformance [-n 1,2,3,4] [-m MODULE,…] [--list] [--sources DIR] [--json FILE]
+    python -m tests.conformance [-n 1,2,3,4] [-m MODULE,…] [--sources DIR] [--redundancy 3 [--compare late]]
 
 The suite is fetched from the package index into a cache (`tests.fetching`). A test counts
 as passed if it passed at every rank, and as applicable unless plan.py leaves it out or the suite itself
-skips it (for one rank, a missing library, …) at every rank.
+skips it (for one rank, a missing library, …) at every rank. With ``--redundancy`` every rank is computed by several
+processes: what came out is what most of them have printed, and a replica that is called wrong is a failed test.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.conformance import plan
@@ -38,8 +39,16 @@ def _fill(root: Path) -> None:
     sources(PACKAGE, root)
 
 
-def run_modules(sources: str, modules: Sequence[str], size: int) -> dict[str, tuple[str, str]]:
-    """Outcome and reason of every test of some modules at `size` ranks, in one job."""
+def run_modules(
+    sources: str,
+    modules: Sequence[str],
+    size: int,
+    replicas: Sequence[str] = (),
+    during: Callable[[str, subprocess.Popen[str]], None] | None = None,
+) -> dict[str, tuple[str, str]]:
+    """Outcome and reason of every test of some modules at `size` ranks, in one job. `replicas`: options of `ckpt run`, such
+    as ``--redundancy 3``. `during` is called with the job's directory once it has been started, and its process; then
+    replicas may be lost, and else not."""
     with tempfile.TemporaryDirectory() as results:
         command = [
             sys.executable,
@@ -51,24 +60,32 @@ def run_modules(sources: str, modules: Sequence[str], size: int) -> dict[str, tu
             "--job",
             f"{results}/job",
             *spares(modules),
+            *replicas,
             "--",
         ]
         paths = f"{ROOT}:{sources}/src:{sources}/test" if plan.SPAWNING.issuperset(modules) else ROOT
         environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
         process = subprocess.Popen(
-            [*command, os.path.join(HERE, "rank.py"), sources, results, *modules],
+            [*command, os.path.join(HERE, "rank.py"), sources, "-" if replicas else results, *modules],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
         )
         try:
+            if during is not None:
+                during(f"{results}/job", process)
             _, errors = process.communicate(timeout=MODULE_LIMIT_S)
         except subprocess.TimeoutExpired:
             process.terminate()
             _, errors = process.communicate()
-        ranks = [read(f"{results}/rank-{rank}.jsonl") for rank in range(size)]
+        output = f"{results}/job/output/rank-%d.out" if replicas else f"{results}/rank-%d.jsonl"
+        ranks = [read(output % rank) for rank in range(size)]
+        unwanted = {"replica-differs"} if during else {"replica-differs", "replica-lost"}
+        differences = logged(f"{results}/job/events.jsonl", unwanted) if replicas else []
     outcome = merge(ranks)
+    for number, event in enumerate(differences):
+        outcome[f"{modules[0]} difference {number}"] = ("failed", event)
     if not outcome:
         outcome[modules[0]] = ("failed", f"nothing came out: {errors.strip()[-300:]}")
     return outcome
@@ -79,11 +96,20 @@ def spares(modules: Sequence[str]) -> list[str]:
     return ["--spares", "200", "--on-failure", "continue"] if plan.SPAWNING.issuperset(modules) else []
 
 
+def logged(events: str, names: set[str]) -> list[str]:
+    """All events with these names."""
+    with open(events, encoding="utf-8") as lines:
+        entries = [json.loads(line) for line in lines]
+    return [str(entry) for entry in entries if entry["event"] in names]
+
+
 def read(path: str) -> dict[str, tuple[str, str]]:
     found = {}
     if os.path.exists(path):
         with open(path, encoding="utf-8") as lines:
             for line in lines:
+                if not line.startswith('{"test"'):  # printed by a test
+                    continue
                 entry = json.loads(line)
                 found[entry["test"]] = (entry["state"], entry.get("why", ""))
     return found
@@ -156,18 +182,29 @@ def main() -> int:
     parser.add_argument("-m", default="", help="only these modules of the suite, comma-separated")
     parser.add_argument("--sources", help="mpi4py's unpacked source distribution (default: fetched)")
     parser.add_argument("--floor", type=float, default=95.0, help="fail below this percentage (default 95)")
+    parser.add_argument("--redundancy", help="replicas of each rank")
+    parser.add_argument("--compare", help="with --redundancy: as of ckpt run")
     parser.add_argument("-v", action="store_true", help="name every failed test")
     arguments = parser.parse_args()
     wanted = [name for name in arguments.m.split(",") if name]
     results: dict[int, dict[str, dict[str, tuple[str, str]]]] = {}
     directory = arguments.sources or fetch()
+    replicas = [
+        *(["--redundancy", arguments.redundancy] if arguments.redundancy else []),
+        *(["--compare", arguments.compare] if arguments.compare else []),
+    ]
     for size in [int(number) for number in arguments.n.split(",")]:
         results[size] = defaultdict(dict)
         for area, modules in plan.AREAS.items():
             for module in modules:
+                if replicas and module in plan.MODULES_LEFT_OUT_OF_REPLICAS:
+                    continue
                 if not wanted or module in wanted:
-                    results[size][area].update(run_modules(os.path.abspath(directory), [module], size))
+                    outcome = run_modules(os.path.abspath(directory), [module], size, replicas)
+                    results[size][area].update(outcome)
     passed, applicable = report(results, verbose=arguments.v)
+    for module, why in plan.MODULES_LEFT_OUT_OF_REPLICAS.items() if replicas else ():
+        print(f"  left out {module}: {why}")
     return 0 if applicable and 100 * passed / applicable >= arguments.floor else 1
 
 

@@ -1,6 +1,6 @@
 """Runs test modules of mpi4py in one rank and appends what came out to a file, one JSON object a line.
 
-Arguments: directory of mpi4py's sources, directory for the results, module names.
+Arguments: directory of mpi4py's sources, directory for the results ("-": a rank with replicas prints them), module names.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TEST_LIMIT_S = 300
+"""For each of the processes that compute a rank."""
 
 
 class Recorder(unittest.TestResult):
@@ -29,13 +30,16 @@ class Recorder(unittest.TestResult):
         self.skip: str | None = None
 
     def write(self, **entry: Any) -> None:
+        if not self.path:
+            print(json.dumps(entry), flush=True)
+            return
         with open(self.path, "a", encoding="utf-8") as out:
             out.write(json.dumps(entry) + "\n")
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
         self.problem = self.skip = None
-        faulthandler.dump_traceback_later(TEST_LIMIT_S, exit=True)
+        faulthandler.dump_traceback_later(TEST_LIMIT_S if self.path else 3 * TEST_LIMIT_S, exit=True)
         self.write(test=test.id(), state="started")
 
     def stopTest(self, test: unittest.TestCase) -> None:
@@ -87,7 +91,10 @@ def main(sources: str, results: str, modules: list[str]) -> None:
     for name in list(arrays.ArrayBackends):
         if name.__name__.startswith(plan.ARRAYS_LEFT_OUT):
             arrays.ArrayBackends.remove(name)
-    recorder = Recorder(os.path.join(results, f"rank-{rank}.jsonl"))
+    left_out = plan.TESTS_LEFT_OUT
+    if results == "-":
+        left_out += plan.TESTS_LEFT_OUT_OF_REPLICAS
+    recorder = Recorder("" if results == "-" else os.path.join(results, f"rank-{rank}.jsonl"))
     for module in modules:
         try:
             tests = flatten(unittest.defaultTestLoader.loadTestsFromName(module))
@@ -96,9 +103,7 @@ def main(sources: str, results: str, modules: list[str]) -> None:
             continue
         kept = []
         for test in tests:
-            reason = next(
-                (why for pattern, why in plan.TESTS_LEFT_OUT if fnmatch.fnmatch(test.id(), pattern)), None
-            )
+            reason = next((why for pattern, why in left_out if fnmatch.fnmatch(test.id(), pattern)), None)
             if reason is None:
                 kept.append(test)
             else:

@@ -1,4 +1,4 @@
-"""python -m tests.programs [-k PART] [--seed N] [--keep DIR]: every program three ways, and a table."""
+"""python -m tests.programs [-k PART] [--seed N] [--keep DIR] [--redundancy 3 [--compare late]]: every program three ways."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ def main() -> int:
     parser.add_argument("-k", default="", help="only programs with this in their name")
     parser.add_argument("--seed", type=int, default=seed_of_the_commit(), help="of the kills")
     parser.add_argument("--keep", help="leave everything in this directory")
+    parser.add_argument("--redundancy", help="replicas of each rank")
+    parser.add_argument("--compare", help="with --redundancy: as of ckpt run")
     options = parser.parse_args()
+    replicas = [
+        *(["--redundancy", options.redundancy] if options.redundancy else []),
+        *(["--compare", options.compare] if options.compare else []),
+    ]
     try:
         place = fetched()
     except Unavailable as reason:
@@ -40,8 +46,11 @@ def main() -> int:
         for number, program in enumerate(PROGRAMS):
             if options.k not in program.name:
                 continue
+            if replicas and program.unlike:
+                print(f"{program.name:46s} left out: {program.unlike}")
+                continue
             try:
-                outcome = Bench(program, place, base / str(number), options.seed).run()
+                outcome = Bench(program, place, base / str(number), options.seed, replicas).run()
             except (AssertionError, RealMpiFailed) as failure:
                 outcome = Outcome(program.name, failures=[str(failure)])
             print(line(outcome), flush=True)

@@ -6,7 +6,8 @@ used by a scenario of a few lines.
 
 `times`: what the program prints of clocks, masked before outputs are compared. `sample`: part of `make test`. `threads`: the
 program computes with threads of its own, which no image can hold: its rounds are burnt, and when it is killed it starts
-again from its beginning. `silent`: it prints nothing; what is compared is that it converges and ends well.
+again from its beginning. `silent`: it prints nothing; what is compared is that it converges and ends well. `unlike`: why it
+does not compute the same each time, so that it cannot run with replicas. `brief`: it is through before a replica is killed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Program:
     sample: bool = False
     threads: bool = False
     silent: bool = False
+    unlike: str = ""
+    brief: bool = False
 
 
 def _osu(function: str, ranks: int = 4, *settings: str, sample: bool = False) -> Program:
@@ -48,7 +51,7 @@ PROGRAMS = (
         stderr_too=True,
     ),
     Program("demo/sequential", "mpi4py", ("{demo}/sequential/test_seq.py",)),
-    Program("demo/threads", "mpi4py", ("{demo}/threads/sendrecv.py",), silent=True),
+    Program("demo/threads", "mpi4py", ("{demo}/threads/sendrecv.py",), silent=True, brief=True),
     Program(
         "demo/mpi-ref-v1/ex-2.16 (Jacobi)",
         "mpi4py",
@@ -76,6 +79,12 @@ PROGRAMS = (
     ),
     Program("emcee", "emcee, schwimmbad", ("{here}/emcee_pool.py",), sample=True),
     Program("deap OneMax", "deap, schwimmbad", ("{here}/deap_onemax.py",), ranks=3),
-    Program("PTMCMCSampler", "ptmcmcsampler", ("{here}/ptmcmc.py",), sample=True),
+    Program(
+        "PTMCMCSampler",
+        "ptmcmcsampler",
+        ("{here}/ptmcmc.py",),
+        sample=True,
+        unlike="it writes a set of functions, whose order follows from their addresses",
+    ),
     Program("pySDC heat equation", "pySDC", ("{here}/pysdc_heat.py",)),
 )

@@ -7,10 +7,14 @@ Kills: each strikes a random rank at a random moment. In the first two attempts 
 of the incarnation it ends, so that most restarts go on from a checkpoint; programs too short for that are killed wherever
 they are. When a job was through before its second kill, it is run again, with kills ever earlier. Same seed, same choices;
 the moments are real.
+
+With `replicas` the second way is ``ckpt run --redundancy N``, and the third one the same while one replica is killed. No
+replica may be called wrong.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -18,6 +22,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,8 +62,12 @@ class RealMpiFailed(Exception):
 class Bench:
     """Runs one program in directories of its own below `directory`."""
 
-    def __init__(self, program: Program, place: Place, directory: Path, seed: int) -> None:
+    def __init__(
+        self, program: Program, place: Place, directory: Path, seed: int, replicas: Sequence[str] = ()
+    ) -> None:
+        """`replicas`: options of `ckpt run`, such as ``--redundancy 3``."""
         self.program, self.place, self.directory, self.seed = program, place, directory, seed
+        self.replicas = replicas
         self.argv = [part.format(demo=place.demo, here=SCENARIOS) for part in program.command]
 
     def run(self) -> Outcome:
@@ -70,12 +79,12 @@ class Bench:
                 outcome.failures.append(f"under the real MPI, rank {rank} failed: {text[-500:]}")
         if not any(real) and not self.program.silent:
             outcome.failures.append("it prints nothing")
-        job = self.start("plain")
+        job = self.start("plain", *self.replicas)
         self.finish(job, "plain", outcome)
         outcome.ours_s = job.seconds
         self.compare("under ckpt run", real, job, outcome)
         if not outcome.failures:
-            self.with_kills(real, outcome)
+            (self.with_a_replica_killed if self.replicas else self.with_kills)(real, outcome)
         return outcome
 
     # ------------------------------------------------------------------ real MPI
@@ -121,19 +130,49 @@ class Bench:
         return Job(self.directory / f"job-{name}", [*command, *self.argv], work, environment, log)
 
     def finish(self, job: Job, what: str, outcome: Outcome) -> None:
-        code = job.wait(_PATIENCE_S)
+        code = job.wait(_PATIENCE_S * (4 if self.replicas else 1))
         if code != 0:
             outcome.failures.append(
                 f"{what}: exit code {code}\n{job.log.read_text(errors='replace')[-1500:]}"
             )
 
     def compare(self, what: str, real: Outputs, job: Job, outcome: Outcome) -> None:
+        outcome.failures += [f"{what}: {event}" for event in job.events("replica-differs")]
         for rank, expected in enumerate(real):
             got = self.output(job.directory / "output", f"rank-{rank}")
             if got != expected:
                 outcome.failures.append(
                     f"{what}: rank {rank} printed\n{got[-700:]}\n--- and not\n{expected[-700:]}"
                 )
+
+    def with_a_replica_killed(self, real: Outputs, outcome: Outcome) -> None:
+        choose, what = (
+            random.Random(f"{self.seed}/{self.program.name}"),
+            f"a replica killed, seed {self.seed}",
+        )
+        for attempt in range(_ATTEMPTS):
+            job = self.start(f"killed-{attempt}", *self.replicas)
+            try:
+                self.kill_a_replica(job, choose, choose.uniform(0.02, 0.6) * outcome.ours_s / 2**attempt)
+                self.finish(job, what, outcome)
+            finally:
+                job.close()
+            self.compare(what, real, job, outcome)
+            outcome.kills = len(job.events("replica-lost"))
+            if outcome.kills or outcome.failures or self.program.brief:
+                return
+        outcome.failures.append(f"it was through before the kill, {_ATTEMPTS} times")
+
+    def kill_a_replica(self, job: Job, choose: random.Random, after_s: float) -> None:
+        """Kill one process, so long after the job has begun to run."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not job.events("running", "job-finished") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            job.process.wait(after_s)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(choose.choice(job.events("rank-started"))["pid"], signal.SIGKILL)
 
     def with_kills(self, real: Outputs, outcome: Outcome) -> None:
         choose = random.Random(f"{self.seed}/{self.program.name}")

@@ -2,7 +2,7 @@
 
     buffers                              buffer arguments in all forms of mpi4py. Start reading here
     datatypes, datatype_info, derived,   datatypes
-    layout, packing, typenames
+    layout, packing, typenames, gaps
     op, small_reductions                 operations of reductions
     status, memory, mpi_buffer           Status; addresses; ``MPI.buffer``
 

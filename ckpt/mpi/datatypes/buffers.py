@@ -18,6 +18,7 @@ from ckpt.mpi.base.errors import MpiException
 from ckpt.mpi.base.integers import COUNT, element, elements, is_one
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.datatypes import BYTE, Datatype, from_code
+from ckpt.mpi.datatypes.gaps import GAPS, filled
 
 
 def raw(obj: Any) -> memoryview:
@@ -61,7 +62,14 @@ class BufferSpec:
         return whole if len(whole) == self.nbytes else whole[self.offset : self.offset + self.nbytes]
 
     def read(self) -> Buffer:
-        """The bytes in the order of transfer: a view of the memory for a `dense` spec, else a copy."""
+        """The bytes in the order of transfer: a view of the memory for a `dense` spec, else a copy; what belongs to no value
+        is 0 (gaps.py)."""
+        info = self.datatype._info
+        if info is not None and info.layout.code in GAPS:
+            return filled(self._in_order(), info.layout.code)
+        return self._in_order()
+
+    def _in_order(self) -> Buffer:
         if self.dense:
             return self.view()
         if self.nbytes == 0:

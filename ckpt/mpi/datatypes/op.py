@@ -23,6 +23,7 @@ from ckpt.mpi.base.process import process_state
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import raw
 from ckpt.mpi.datatypes.datatypes import BYTE, Datatype
+from ckpt.mpi.datatypes.gaps import GAPS, filled
 
 
 def _max(x: Any, y: Any) -> Any:
@@ -222,6 +223,10 @@ class Op(Handle):
         """Combine the packed elements of `a` and `b` and return the packed result; `a` is of the lower rank.
 
         out: memory for the result, which may be `a` or `b`. The result may be elsewhere: use the return value."""
+        result, code = self._combined(a, b, datatype, out), datatype.code
+        return filled(result, code) if code in GAPS else result
+
+    def _combined(self, a: Buffer, b: Buffer, datatype: Datatype, out: Buffer | None) -> Buffer:
         if self._function is not None:
             if not datatype.contiguous:
                 return self._combine_spread(a, b, datatype)

@@ -181,11 +181,6 @@ class HoldingLayer(ReplicaLayer):
         super().ending(exit_code)
         self._tell()
 
-    def poll(self) -> None:
-        if self._untold:
-            self._tell()
-        self.below.poll()
-
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _note(self, reader: int, stream: str, number: int, digest: int) -> None:

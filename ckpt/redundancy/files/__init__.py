@@ -4,7 +4,8 @@
     changes       what is made together, and what comes of it
     objects       file objects that the program gets
     opening       os.open for writing
-    descriptors   functions of `os` that take what it gives
+    descriptors,  functions of `os` that take what it gives
+    calls
     images        what is in images of open files; going back to one
     random_access buffers of those that are read and written
     names         functions of `os` that the program gets

@@ -1,7 +1,7 @@
 """Functions of `os` that take a descriptor, for files that the replicas of a rank write together. (driver)
 
 `os.open` for writing (opening.py) gives a number that the kernel refuses. So what does not know of these numbers (C code,
-`mmap`) fails, and changes nothing anywhere. Whether a number is such a descriptor is decided in one place: `_of`.
+`mmap`) fails, and changes nothing anywhere. Whether a number is such a descriptor is decided in one place: `of`.
 
     open(number), os.fdopen    a raw file over the number, as :class:`io.FileIO` is one (`DescriptorFile`)
     os.dup                     another number of the same file, with the same position
@@ -23,7 +23,17 @@ from typing import Any
 from ckpt.errors import NotReplicable
 from ckpt.redundancy.files.changes import CALLS_PROGRAM, RefusedMode
 
-__all__ = ["GIVEN", "NO_DESCRIPTOR", "TABLE", "DescriptorFile", "is_descriptor", "opened_by", "refuse_numpy"]
+__all__ = [
+    "GIVEN",
+    "NO_DESCRIPTOR",
+    "TABLE",
+    "DescriptorFile",
+    "is_descriptor",
+    "of",
+    "opened_by",
+    "refusal",
+    "refuse_numpy",
+]
 
 NO_DESCRIPTOR = 1 << 29
 """Numbers from here on are no descriptors of the kernel's."""
@@ -48,7 +58,7 @@ class _Table:
     def named(self, number: int) -> None:
         """Raises RefusedMode for the number of a file that has lost its name: replicas open it again by that."""
         try:
-            _of(number).status()
+            of(number).status()
         except (FileNotFoundError, NotADirectoryError) as failure:
             self.files.pop(number, None)
             raise RefusedMode(
@@ -72,7 +82,7 @@ def is_descriptor(number: Any) -> bool:
     return isinstance(number, int) and number >= NO_DESCRIPTOR
 
 
-def _of(number: Any, nbytes: int = 0) -> Any:
+def of(number: Any, nbytes: int = 0) -> Any:
     """The file of this number; None: it is a descriptor of the kernel's. Raises OSError for one that is closed, and, as the
     kernel does before it looks, if `nbytes` is negative."""
     if not isinstance(number, int) or number < NO_DESCRIPTOR:
@@ -103,7 +113,7 @@ def _to_write(file: Any) -> Any:
 
 def os_read(fd: Any, length: int, /) -> bytes:
     """As `os.read`."""
-    if (file := _of(fd, length)) is None:
+    if (file := of(fd, length)) is None:
         return _GENUINE["read"](fd, length)  # type: ignore[no-any-return]
     found: bytes = _to_read(file).read(length)
     return found
@@ -111,7 +121,7 @@ def os_read(fd: Any, length: int, /) -> bytes:
 
 def os_pread(fd: Any, length: int, offset: int, /) -> bytes:
     """As `os.pread`."""
-    if (file := _of(fd, min(length, offset))) is None:
+    if (file := of(fd, min(length, offset))) is None:
         return _GENUINE["pread"](fd, length, offset)  # type: ignore[no-any-return]
     at = _to_read(file).tell()
     file.seek(offset)
@@ -124,21 +134,21 @@ def os_pread(fd: Any, length: int, offset: int, /) -> bytes:
 
 def os_write(fd: Any, data: Any, /) -> int:
     """As `os.write`; all is written."""
-    if (file := _of(fd)) is None:
+    if (file := of(fd)) is None:
         return _GENUINE["write"](fd, data)  # type: ignore[no-any-return]
     return _to_write(file).write(data)  # type: ignore[no-any-return]
 
 
 def os_writev(fd: Any, buffers: Iterable[Any], /) -> int:
     """As `os.writev`; all is written."""
-    if (file := _of(fd)) is None:
+    if (file := of(fd)) is None:
         return _GENUINE["writev"](fd, buffers)  # type: ignore[no-any-return]
     return _to_write(file).write(b"".join(bytes(each) for each in buffers))  # type: ignore[no-any-return]
 
 
 def os_pwrite(fd: Any, data: Any, offset: int, /) -> int:
     """As `os.pwrite`: a file with O_APPEND is appended to, as Linux does."""
-    if (file := _of(fd, offset)) is None:
+    if (file := of(fd, offset)) is None:
         return _GENUINE["pwrite"](fd, data, offset)  # type: ignore[no-any-return]
     at = _to_write(file).tell()
     file.seek(offset)
@@ -150,16 +160,16 @@ def os_pwrite(fd: Any, data: Any, offset: int, /) -> int:
 
 def os_lseek(fd: Any, position: int, whence: int, /) -> int:
     """As `os.lseek`, with SEEK_SET, SEEK_CUR or SEEK_END."""
-    if (file := _of(fd)) is None:
+    if (file := of(fd)) is None:
         return _GENUINE["lseek"](fd, position, whence)  # type: ignore[no-any-return]
     if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
-        raise _refusal("lseek to data or holes")
+        raise refusal("lseek to data or holes")
     return file.seek(position, whence)  # type: ignore[no-any-return]
 
 
 def os_ftruncate(fd: Any, length: int, /) -> None:
     """As `os.ftruncate`."""
-    if (file := _of(fd, length)) is None:
+    if (file := of(fd, length)) is None:
         return _GENUINE["ftruncate"](fd, length)  # type: ignore[no-any-return]
     if not file.writable():
         raise _failure(errno.EINVAL)
@@ -169,12 +179,12 @@ def os_ftruncate(fd: Any, length: int, /) -> None:
 
 def os_fstat(fd: Any) -> os.stat_result:
     """As `os.fstat`."""
-    return _GENUINE["fstat"](fd) if (file := _of(fd)) is None else file.status()  # type: ignore[no-any-return]
+    return _GENUINE["fstat"](fd) if (file := of(fd)) is None else file.status()  # type: ignore[no-any-return]
 
 
 def os_close(fd: Any) -> None:
     """As `os.close`."""
-    if _of(fd) is None:
+    if of(fd) is None:
         return _GENUINE["close"](fd)  # type: ignore[no-any-return]
     del TABLE.files[fd]
     return None
@@ -182,7 +192,7 @@ def os_close(fd: Any) -> None:
 
 def os_dup(fd: Any, /) -> int:
     """As `os.dup`."""
-    return _GENUINE["dup"](fd) if (file := _of(fd)) is None else TABLE.add(file)
+    return _GENUINE["dup"](fd) if (file := of(fd)) is None else TABLE.add(file)
 
 
 def os_isatty(fd: Any, /) -> bool:
@@ -192,7 +202,7 @@ def os_isatty(fd: Any, /) -> bool:
 
 def os_get_inheritable(fd: Any, /) -> bool:
     """As `os.get_inheritable`: no other program can be started."""
-    return _GENUINE["get_inheritable"](fd) if _of(fd) is None else False
+    return _GENUINE["get_inheritable"](fd) if of(fd) is None else False
 
 
 _GENUINE: dict[str, Any] = {}
@@ -210,7 +220,7 @@ for _function in (
 # ---- what is refused -------------------------------------------------------------------------------------
 
 
-def _refusal(name: str) -> NotReplicable:
+def refusal(name: str) -> NotReplicable:
     return NotReplicable(
         f"under --redundancy: {name} of a file that the program has opened for writing with os.open, or with an opener: "
         "replicas write it together, and cannot share this. Use os.read, os.write, os.lseek, os.ftruncate, os.fsync, "
@@ -223,7 +233,7 @@ def _refused(module: Any, name: str) -> Any:
 
     def refused(*arguments: Any, **named: Any) -> Any:
         if any(is_descriptor(each) or _is_file(each) for each in (*arguments[:2], *named.values())):
-            raise _refusal(f"{module.__name__}.{name}")
+            raise refusal(f"{module.__name__}.{name}")
         return genuine(*arguments, **named)
 
     refused.__name__, refused.__qualname__ = name, f"{module.__name__}_{name}"
@@ -244,8 +254,8 @@ def _is_file(each: Any) -> bool:
 REFUSED = {
     **dict.fromkeys(
         (
-            *("readv", "preadv", "pwritev", "sendfile", "copy_file_range", "splice", "posix_fallocate"),
-            *("posix_fadvise", "lockf", "fchmod", "fchown", "dup2", "set_inheritable", "set_blocking"),
+            *("readv", "preadv", "pwritev", "splice", "posix_fallocate"),
+            *("posix_fadvise", "lockf", "fchown", "dup2", "set_inheritable", "set_blocking"),
             *("get_blocking", "fpathconf", "fstatvfs", "fchdir", "ttyname"),
         ),
         os,
@@ -266,7 +276,7 @@ class DescriptorFile(io.RawIOBase):
         super().__init__()
         self.name, self.mode = name, mode
         self._number, self._closes = number, closes
-        _of(number)
+        of(number)
 
     def readable(self) -> bool:
         return self.mode.startswith("r") or "+" in self.mode

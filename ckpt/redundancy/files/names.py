@@ -19,6 +19,7 @@ from typing import Any
 
 from ckpt.errors import NotReplicable
 from ckpt.layer import use_paths_in
+from ckpt.redundancy.files.calls import os_fchmod
 from ckpt.redundancy.files.changes import STATE, Meet, change, is_of_ckpt
 from ckpt.redundancy.files.descriptors import GIVEN, TABLE, is_descriptor
 from ckpt.redundancy.files.notes import Notes
@@ -46,6 +47,8 @@ def _named(name: str, genuine: Any, before: Callable[..., Any] | None, is_done: 
             os.fsdecode(each) if isinstance(each, (str, bytes, os.PathLike)) else each
             for each in arguments[:count]
         ]
+        if name == "chmod" and is_descriptor(paths[0]):
+            return os_fchmod(*arguments, **named)
         if any(is_descriptor(each) for each in paths):
             raise NotReplicable(
                 f"under --redundancy: os.{name} of a descriptor that was opened for writing; give its path"

@@ -126,6 +126,17 @@ class ReplicaFile(io.RawIOBase):
         change(f"truncate {path} to {length}", lambda seen, again: _truncate(path, identity, length))
         return length
 
+    def set_mode(self, mode: int) -> None:
+        """As `os.fchmod`. Raises NotReplicable for a mode with which the file could not be opened again."""
+        self._check()
+        path, identity = self._path, self._identity
+        if mode & 0o600 != 0o600:
+            raise NotReplicable(
+                f"under --redundancy: os.fchmod of {path!r:.200} to 0o{mode:o}: replicas open it again for each change. "
+                "Use os.chmod with its path when it is closed"
+            )
+        change(f"fchmod {path} to 0o{mode:o}", lambda seen, again: _set_mode(path, identity, mode))
+
     def _check_open(self) -> None:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
@@ -235,6 +246,12 @@ def _truncate(path: str, identity: tuple[int, int] | None, length: int) -> None:
     STATE.notes.content(path, length)
     with _Open(path, identity) as fd:
         os.ftruncate(fd, length)
+
+
+def _set_mode(path: str, identity: tuple[int, int] | None, mode: int) -> None:
+    STATE.notes.attributes(path)
+    with _Open(path, identity) as fd:
+        os.fchmod(fd, mode)
 
 
 def _synced(path: str, identity: tuple[int, int] | None) -> None:

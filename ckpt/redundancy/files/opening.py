@@ -4,7 +4,8 @@ The leader opens the file, makes or empties it, and closes it: as `open` does (o
 it (descriptors.py).
 
     O_TMPFILE       a file without a name, which nobody else sees: each replica has its own, and images hold it
-    not a file      devices, pipes, flags whose meaning replicas would lose (O_SYNC, O_DIRECT): refused by name
+    O_SYNC, O_DSYNC what is written is synced: another change
+    not a file      devices, pipes, flags whose meaning replicas would lose (O_DIRECT): refused by name
 
 Not here: what is done with the number (descriptors.py).
 """
@@ -24,21 +25,30 @@ __all__ = ["os_open"]
 
 _genuine_open = os.open
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_KNOWN = _WRITES | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
+_KNOWN = _WRITES | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_SYNC | os.O_DSYNC
 
 
 class Descriptor(ReplicaFile):
     """What descriptors of one `os.open` have in common: file, position, and what they may do."""
 
+    _syncs = False  # also of one in an image of before
+
     def __init__(self, path: str, flags: int, identity: tuple[int, int]) -> None:
         super().__init__(path, path, "ab+" if flags & os.O_APPEND else "rb+", identity)
         self._access = flags & os.O_ACCMODE
+        self._syncs = bool(flags & os.O_DSYNC)
 
     def readable(self) -> bool:
         return self._access != os.O_WRONLY
 
     def writable(self) -> bool:
         return self._access != os.O_RDONLY
+
+    def write(self, data: Any, /) -> int:
+        count = super().write(data)
+        if self._syncs and count:
+            self.sync()
+        return count
 
     def status(self) -> os.stat_result:
         """As `os.fstat`. Raises OSError if the path leads to another file by now."""

@@ -448,7 +448,7 @@ def test_uuids_made_of_clocks_are_the_same_in_all_replicas(start: Start, tmp_pat
     ("statement", "what"),
     [
         ("open('result', 'w', opener=posix.open)", "opens a file for writing"),
-        ("os.open('result', os.O_WRONLY | os.O_CREAT | os.O_SYNC)", "opens a file for writing"),
+        ("os.open('result', os.O_WRONLY | os.O_CREAT | os.O_DIRECT)", "opens a file for writing"),
         ("os.mkdir('d', dir_fd=os.open('.', os.O_RDONLY))", "a descriptor of a directory"),
         ("os.system('true')", "starts a process"),
         ("os.fork()", "starts a process"),

@@ -489,6 +489,16 @@ DESCRIPTORS = """
         with open(mine / "whole", "w", opener=os.open) as file:
             print(total, file=file)
         shutil.copyfile(mine / "opened", mine / "copied")
+        source = os.open(mine / "opened", os.O_RDONLY)
+        target = os.open(mine / "sent", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_SYNC)
+        os.sendfile(target, source, None, 1 << 20)
+        os.copy_file_range(source, target, 100, 0)
+        os.fchmod(target, 0o640)
+        os.close(source)
+        os.close(target)
+        with open(mine / "mode", "a") as file:
+            print(total, file=file)
+            os.fchmod(file.fileno(), 0o604)
         print(total, file=scratch)
     scratch.seek(0)
     (mine / "scratch.txt").write_text(scratch.read())

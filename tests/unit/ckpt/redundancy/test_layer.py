@@ -43,6 +43,9 @@ class Below:
     def acked(self, dst: int) -> int:
         return dst
 
+    def poll(self) -> None:
+        pass
+
     def notes(self, rank: int) -> str:
         return ""
 
@@ -94,6 +97,16 @@ def test_the_rest_is_reported_at_the_end(made: Any) -> None:
     layer.ending(0)
     marks = below.reports[-1]["marks"]["point"]
     assert [count for count, _ in marks] == [64, *range(65, 71)]
+
+
+def test_a_program_that_asks_again_and_again_and_never_waits_reports_what_it_has_sent(made: Any) -> None:
+    """It was left to the helper thread, which may not get the lock for seconds: the replica was lost, as one that does not
+    answer."""
+    below, layer, world = made
+    world.send("hello", dest=0)
+    below.reports.clear()
+    layer.poll()
+    assert below.reports[0]["sent"] == 1 and list(below.reports[0]["marks"]) == ["point"]
 
 
 def test_messages_one_by_one_are_told_when_the_controller_asks(made: Any) -> None:

@@ -38,8 +38,8 @@ def leaders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def of_replicas(name: str) -> Call:
     if name == "open":
         return opening.os_open
-    if name == "fsync":
-        return names.os_fsync
+    if name in ("fsync", "chmod"):
+        return getattr(names, f"os_{name}")  # type: ignore[no-any-return]
     found: Call = descriptors.GIVEN[getattr(os, name)]
     return found
 
@@ -69,6 +69,10 @@ def steps_by_chance(choose: random.Random) -> list[tuple[str, int, tuple[Any, ..
                 ("dup", ()),
                 ("close", ()),
                 ("isatty", ()),
+                ("fchmod", (0o600 | choose.randrange(0o100),)),
+                ("chmod", (0o600 | choose.randrange(0o100),)),
+                ("sendfile", (choose.choice([None, at]), choose.randrange(-1, 20))),
+                ("copy_file_range", (choose.randrange(20), *choose.choice([(), (at,), (None, at), (at, 3)]))),
             ]
         )
         found.append((step[0], choose.randrange(3), step[1]))
@@ -84,14 +88,20 @@ def outcomes(
         numbers = [function("open")("file", flags, 0o640)]
     except OSError as failure:
         return [failure.errno, failure.filename]
+    source = os.open("source", os.O_RDONLY)  # of the kernel's
     for name, which, arguments in steps:
         number = numbers[which % len(numbers)]
+        if name == "sendfile":
+            arguments = (source, *arguments)
         if name == "close":
             if len(numbers) > 1:
                 function("close")(numbers.pop())
             continue
         try:
-            result = function(name)(number, *arguments)
+            if name == "copy_file_range":
+                result = function(name)(source if which else number, number, *arguments)
+            else:
+                result = function(name)(number, *arguments)
             if name == "dup":
                 numbers.append(result)
             else:
@@ -102,8 +112,9 @@ def outcomes(
             seen.append((name, failure.errno))
     for number in numbers:
         function("close")(number)
+    os.close(source)
     for name, _, arguments in steps:
-        if name not in ("isatty", "dup", "close"):
+        if name not in ("isatty", "dup", "close", "sendfile", "copy_file_range"):
             with pytest.raises(OSError) as raised:
                 function(name)(numbers[0], *arguments)
             seen.append((name, raised.value.errno))
@@ -116,6 +127,7 @@ def outcomes(
 def test_descriptors_do_what_those_of_the_kernel_do(leaders: None, access: str, more: str) -> None:
     """Also where each change is made again by another leader."""
     flags = ACCESS[access] | MORE[more] | os.O_CREAT
+    Path("source").write_bytes(bytes(range(40)))
     for seed, is_there in itertools.product(range(PROGRAMS // 2), (False, True)):
         choose = random.Random(f"{access} {more} {seed} {is_there}")
         steps = steps_by_chance(choose)
@@ -194,11 +206,12 @@ def test_what_replicas_cannot_do_with_such_a_descriptor_is_refused_by_name(leade
         "fcntl.flock": lambda: given[fcntl.flock](number, fcntl.LOCK_EX),
         "fcntl.lockf": lambda: given[fcntl.lockf](number, fcntl.LOCK_EX),
         "posix_fallocate": lambda: given[os.posix_fallocate](number, 0, 9),
-        "sendfile": lambda: given[os.sendfile](1, number, 0, 9),
-        "copy_file_range": lambda: given[os.copy_file_range](0, number, 9),
-        "fchmod": lambda: given[os.fchmod](number, 0o600),
-        "os.chmod": lambda: names.os_chmod(number, 0o600),  # type: ignore[attr-defined]
-        "O_SYNC|flags": lambda: opening.os_open("new", os.O_WRONLY | os.O_CREAT | os.O_SYNC),
+        "os.sendfile into the same file": lambda: given[os.sendfile](number, number, 0, 9),
+        "os.sendfile of": lambda: given[os.sendfile](1, number, 0, 9),
+        "os.copy_file_range": lambda: given[os.copy_file_range](number, 1, 9),
+        "fchmod of '.*file' to 0o400": lambda: given[os.fchmod](number, 0o400),
+        "os.utime": lambda: names.os_utime(number),  # type: ignore[attr-defined]
+        "flags": lambda: opening.os_open("new", os.O_WRONLY | os.O_CREAT | os.O_DIRECT),
         "a descriptor of a directory": lambda: opening.os_open("new", os.O_WRONLY | os.O_CREAT, dir_fd=3),
         "with the mode": lambda: opening.os_open("new", os.O_WRONLY | os.O_CREAT, 0o400),
         "with O_TRUNC": lambda: opening.os_open("new", os.O_CREAT | os.O_TRUNC),
