@@ -3,7 +3,8 @@
 An access of a collective call is that of the same call without `all`: the standard asks for no synchronization, and rank 0
 writes for all in either case. Nonblocking calls that read a file on this host have done so when they return.
 
-The pointer goes on by what was written, or by the whole etypes that were read.
+The pointer goes on by what was written, or by the etypes that were read; of a request that is not done when the call
+returns, by what was asked for.
 
 Not here: the shared pointer (shared.py)."""
 
