@@ -27,6 +27,7 @@ Not here: what happens before and around that (:mod:`ckpt.image.dumping`); how a
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 import types
 from collections.abc import Callable, Mapping
@@ -135,6 +136,7 @@ class Dump:
             "versions": versions,
             "modules": [(name, module.__name__) for name, module in modules.items()],
             "imported": self.prepared.references.imported(),
+            "halted": [name for name, module in sys.modules.items() if module is None],
             "early": early,
             "changed": list(self.prepared.references.changed.changes),
             "has_names": True,

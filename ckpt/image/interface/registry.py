@@ -228,7 +228,9 @@ class Registry:
 
     def loaded(self) -> tuple[Library, ...]:
         """The instances for the libraries that the program has imported, in the order of the table."""
-        names = self._class_paths.keys() & sys.modules.keys()
+        names = {
+            name for name in self._class_paths.keys() & sys.modules.keys() if sys.modules[name] is not None
+        }
         if names != self._names_seen:
             libraries_by_name = {name: self.find(name) for name in self._class_paths if name in names}
             self._loaded = tuple(

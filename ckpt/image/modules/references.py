@@ -25,7 +25,7 @@ import contextlib
 import importlib
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ckpt.compat.interpreter import DICTS_COUNT_CHANGES
@@ -34,12 +34,7 @@ from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import follow, package_of
 from ckpt.image.modules import held_locks, lazy, package_changes
-from ckpt.image.modules.origins import (
-    OWN_PACKAGES,
-    SECOND_NAMES,
-    is_by_value,
-    look_at_links_again,
-)
+from ckpt.image.modules.origins import OWN_PACKAGES, SECOND_NAMES, is_by_value, look_at_links_again
 from ckpt.image.modules.standard_streams import STREAMS, std_objects
 
 __all__ = ["Pid", "References", "forget_process_references", "import_all", "process_references", "resolve"]
@@ -244,10 +239,13 @@ class References:
 
     def imported(self) -> list[str]:
         """Names of the by-reference modules that the program has imported, in order, referred to or not: after `import
-        package.part` its variable is `package`. Modules by which images are written are not the program's."""
+        package.part` its variable is `package`. Modules by which images are written are not the program's. Among them, in
+        their places, those that the program lets nobody import."""
         found = []
         for name in _lookup.added(sys.modules, self._own_names):
             module = sys.modules.get(name)
+            if module is None:
+                found.append(name)
             if name in self.by_value or name.startswith(_OF_IMAGES) or type(module) is not types.ModuleType:
                 continue
             if getattr(module.__dict__.get("__spec__"), "name", None) == name:
@@ -375,14 +373,18 @@ def resolve(pid: Pid, live: Mapping[str, object]) -> object:
             raise RestoreError(f"module {pid[1]!r} has no attribute {pid[2]!r} in this process") from None
 
 
-def import_all(names: Iterable[str]) -> None:
+def import_all(names: Iterable[str], halted: Collection[str] = ()) -> None:
     """Import modules, in order. A module that cannot be imported is no error here; :func:`resolve` raises if an object needs
-    the module.
+    the module. ``halted``: nobody may import these (``sys.modules[name] = None``), from their places or the end on.
     """
+    modules: dict[str, Any] = sys.modules
     for name in names:
-        if name not in sys.modules:
+        if name in halted:
+            modules.setdefault(name, None)
+        elif name not in modules:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
+    modules.update(dict.fromkeys(halted))
 
 
 def import_again(name: str) -> types.ModuleType:

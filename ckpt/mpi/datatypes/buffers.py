@@ -18,7 +18,7 @@ from ckpt.mpi.base.errors import MpiException
 from ckpt.mpi.base.integers import COUNT, element, elements, is_one
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.datatypes import BYTE, Datatype, from_code
-from ckpt.mpi.datatypes.gaps import GAPS, filled
+from ckpt.mpi.datatypes.layout import LONG_DOUBLES
 
 
 def raw(obj: Any) -> memoryview:
@@ -65,7 +65,9 @@ class BufferSpec:
         """The bytes in the order of transfer: a view of the memory for a `dense` spec, else a copy; what belongs to no value
         is 0 (gaps.py)."""
         info = self.datatype._info
-        if info is not None and info.layout.code in GAPS:
+        if info is not None and info.layout.code in LONG_DOUBLES:
+            from ckpt.mpi.datatypes.gaps import filled
+
             return filled(self._in_order(), info.layout.code)
         return self._in_order()
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import functools
 
 from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.datatypes.layout import LONG_DOUBLES
 
-__all__ = ["GAPS", "filled", "has_gaps"]
+__all__ = ["filled", "has_gaps"]
 
 _USED, _LONG_DOUBLE, _INDEX = 10, 16, 4
 
-GAPS = {"g": _LONG_DOUBLE, "Zg": _LONG_DOUBLE, "g,i": _LONG_DOUBLE + _INDEX}
-"""Typecode of packed elements that may have gaps: distance of one long double from the next."""
+_STEPS = dict(zip(LONG_DOUBLES, (_LONG_DOUBLE, _LONG_DOUBLE, _LONG_DOUBLE + _INDEX), strict=True))
+"""Distance of one long double from the next in packed elements."""
 
 
 @functools.cache
@@ -29,10 +30,10 @@ def has_gaps() -> bool:
 
 
 def filled(data: Buffer, code: str) -> Buffer:
-    """Packed elements with the typecode `code`, one of GAPS: a copy in which the gaps are 0, if there are any."""
+    """Packed elements with the typecode `code`, one of LONG_DOUBLES: a copy in which the gaps are 0, if there are any."""
     if not has_gaps():
         return data
-    out, step = bytearray(data), GAPS[code]
+    out, step = bytearray(data), _STEPS[code]
     for first in range(_USED, _LONG_DOUBLE):
         out[first::step] = bytes(len(range(first, len(out), step)))
     return out

@@ -19,6 +19,9 @@ from ckpt.mpi.base.errors import ERR_ARG, MpiException
 Runs = tuple[tuple[int, int], ...]
 Basics = tuple[tuple[int, int], ...]
 
+LONG_DOUBLES = ("g", "Zg", "g,i")
+"""Typecodes of elements with bytes that may belong to no value (gaps.py, which most programs do not need)."""
+
 
 class Layout:
     """A layout. Immutable. Sizes, offsets and bounds are in bytes."""

@@ -23,7 +23,7 @@ from ckpt.mpi.base.process import process_state
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import raw
 from ckpt.mpi.datatypes.datatypes import BYTE, Datatype
-from ckpt.mpi.datatypes.gaps import GAPS, filled
+from ckpt.mpi.datatypes.layout import LONG_DOUBLES
 
 
 def _max(x: Any, y: Any) -> Any:
@@ -224,7 +224,11 @@ class Op(Handle):
 
         out: memory for the result, which may be `a` or `b`. The result may be elsewhere: use the return value."""
         result, code = self._combined(a, b, datatype, out), datatype.code
-        return filled(result, code) if code in GAPS else result
+        if code not in LONG_DOUBLES:
+            return result
+        from ckpt.mpi.datatypes.gaps import filled
+
+        return filled(result, code)
 
     def _combined(self, a: Buffer, b: Buffer, datatype: Datatype, out: Buffer | None) -> Buffer:
         if self._function is not None:

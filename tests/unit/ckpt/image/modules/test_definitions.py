@@ -176,6 +176,21 @@ def test_a_submodule_that_only_its_package_leads_to_is_imported_again(tmp_path: 
     assert printed == "package.part\n"
 
 
+def test_what_the_program_lets_nobody_import_stays_so(tmp_path: Path) -> None:
+    """`sys.modules[name] = None`: it could be imported after a restart; and of a library that ckpt knows, the settings were
+    looked for where they had never been, so the restart failed. What was imported before and after it is as it was."""
+    printed = resumed(
+        tmp_path,
+        "import sys, before\nsys.modules['numpy'] = sys.modules['bisect'] = None\nimport after\ndriver_tick()\n"
+        "for name in ('numpy', 'bisect'):\n    try:\n        __import__(name)\n    except ImportError as error:\n"
+        "        print(error)\nprint(before.found, after.found)\n",
+        before="import bisect\nfound = bisect.__name__",
+        after="try:\n    import numpy\n    found = True\nexcept ImportError:\n    found = False",
+    )
+    halted = [f"import of {name} halted; None in sys.modules" for name in ("numpy", "bisect")]
+    assert printed.splitlines() == [*halted, "bisect False"]
+
+
 def test_packages_are_imported_again_before_the_programs_patches_are_in_force(tmp_path: Path) -> None:
     """What a library does when it is imported is not seen by a patch that the program has made later."""
     printed = resumed(
