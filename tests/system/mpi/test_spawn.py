@@ -149,7 +149,8 @@ def test_several_commands_and_what_a_child_starts_itself(start: Start, tmp_path:
     assert job.finish() == 0, job.report()
     name = tmp_path.name
     assert job.output(0) == f"0 ['x'] below\n1 ['y'] {name}\n1 ['y'] {name}\n"
-    assert [event["rank"] for event in job.events("spawned")] == [0, 1]
+    # The first of them may have asked, and have been answered, before its siblings were there.
+    assert sorted(event["rank"] for event in job.events("spawned")) == [0, 1]
 
 
 def test_a_thread_starts_processes_while_the_main_thread_waits(start: Start, tmp_path: Path) -> None:
