@@ -6,9 +6,9 @@ a run prints the same with and without workers.
 
 With `--rotate` only one n-th of the cases of a test marked `rotate(n)` runs, another one for every seed (tests/seeds.py),
 and only one n-th of the tests of a module marked `turns(n)`, except for tests that are marked `rotate` themselves. Each test
-or module, and each version of Python, has a rotation of its own. Of what these marks leave of a folder, one test in six
+or module, and each version of Python, has a rotation of its own. Of what these marks leave of a folder, one test in five
 runs: each module has at least one left, so many modules would take long, too. Of a test without such a mark that has three
-or more cases, a sixth of the cases runs; of the checks of the whole source, which lie in tests/ itself, all cases run.
+or more cases, a fifth of the cases runs; of the checks of the whole source, which lie in tests/ itself, all cases run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-SHARE = 6  # one in so many
+SHARE = 5  # one in so many
 MANY_CASES = 3
 ON_CI = ("CI", "BUILD_NUMBER")  # what pytest takes for it
 LONG = 8_000  # characters of a value, as pytest shows a difference
