@@ -90,8 +90,8 @@ class BusProgress:
         self.hungry: list[bool] = []
         self.die_in: int | None = None
         self.lost: set[int] = set()
-        self.before_block: Callable[[], None] | None = None
-        """Called where a process image may be taken."""
+        self.before_block: Callable[[], object] | None = None
+        """Called where a process image may be taken. True: what it has done is to be looked at."""
 
     def send(self, dst: int, data: Any, payload: Any = None) -> int:
         assert self.lock.locked()
@@ -194,8 +194,8 @@ class BusProgress:
         self.blocks += 1
         self.hungry.append(hungry)
         self._live()
-        if self.before_block is not None:
-            self.before_block()
+        if self.before_block is not None and self.before_block():
+            return
         if self._hear(all_of_it=False) or self._news() or self._deliver():
             return
         bus = self.bus

@@ -146,10 +146,11 @@ def test_what_a_member_has_changed_that_was_thrown_out_is_not_taken() -> None:
         if progress.rank == 0:
             progress.before_block = lambda: revoke(progress)
 
-    def revoke(progress: BusProgress) -> None:
+    def revoke(progress: BusProgress) -> bool:
         progress.before_block = None
         assert reads.wait(60) and progress.engine is not None
         progress.engine.failed_ranks.revoke(0)
+        return True  # nobody sends this rank anything from now on
 
     results = run_ranks(2, program, hook=hook)
     assert results == [ERR_REVOKED] * 2 and answers == [False]
