@@ -30,7 +30,7 @@ PURE = {
     "ckpt": "errors",
     "ckpt.abft": "errors",
     "ckpt.abft.decisions": "broadcast columns copies course encoding grid plan shares steps",
-    "ckpt.abft.numbers": "arrays checked dense local methods triangle verify",
+    "ckpt.abft.numbers": "arrays checked dense local methods seals triangle verify",
     "ckpt.abft.solver": "report",
     "ckpt.capture": "check_budget choice search stalls",
     "ckpt.compat": "interpreter",

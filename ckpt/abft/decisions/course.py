@@ -33,7 +33,8 @@ class State(NamedTuple):
     `step`: it has applied the panels below this number; -1: it is idle, or has no matrix yet. `update`: the last step of
     which it has the update as root; -1: none. `low`, `high`: it has the panels from `low` to below `high`. `solved`: it
     has the whole solution. `checked`: the number of meetings before it looked at its share of the residual. `corrupt`:
-    its numbers were wrong, and it has dropped them; `corrected`: how many it has put right. `kept`: the panels of which
+    its numbers were wrong, and it has dropped them; `corrected`: how many it has put right; `redone`: how often it has made
+    something again. `kept`: the panels of which
     it keeps a copy, if the course is one of those. `problem`: an error of this rank that ends the solve for all.
     `signature`: of its arguments. `remarks`: numbers for the report.
     """
@@ -47,6 +48,7 @@ class State(NamedTuple):
     checked: int = 0
     corrupt: bool = False
     corrected: int = 0
+    redone: int = 0
     kept: tuple[int, ...] = ()
     problem: str | None = None
     signature: str = ""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["factorise", "solve_lower", "solve_upper", "summed"]
+__all__ = ["factorise", "solve_lower", "solve_upper", "summed", "unit_lower"]
 
 Array = npt.NDArray[Any]
 
@@ -122,3 +122,11 @@ def summed(first: Array, others: Iterable[Array]) -> Array:
         lost += (total - (found - part)) + (each - part)
         total = found
     return np.asarray(total + lost)
+
+
+def unit_lower(panel: Array, nb: int) -> Array:
+    """A panel with the identity's diagonal, and zeros above, in its first block."""
+    found = panel.copy()
+    found[:nb] = np.tril(panel[:nb], -1)
+    found[range(nb), range(nb)] = 1
+    return found

@@ -12,8 +12,8 @@ Nothing here communicates. Arrays that travel are contiguous; `bytes_of` is thei
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,17 @@ import numpy.typing as npt
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.decisions.steps import Share
 from ckpt.abft.errors import Singular
-from ckpt.abft.numbers.dense import factorise, solve_lower, summed
-from ckpt.abft.numbers.verify import Sums, sums_of_rows
+from ckpt.abft.numbers.dense import factorise, solve_lower, summed, unit_lower
+from ckpt.abft.numbers.seals import digest, is_whole, room, seal
+from ckpt.abft.numbers.verify import Corrupt, Sums, is_product, sums_of_columns, sums_of_rows
 
 __all__ = ["Array", "Local", "Panel", "Update", "bytes_of", "moves"]
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
+
+_TRIES = 3
+"""So often something is made of the same numbers before a process gives up."""
 
 _PRODUCT_BYTES = 1 << 20
 """A product that is subtracted is made in parts of this size: what fits into a processor's own cache goes to memory once."""
@@ -38,26 +43,47 @@ def bytes_of(array: Array) -> Array:
 
 
 class Panel:
-    """Panel k in one process row. `packed`: the memory that travels; `pivots`: matrix rows (nb); `lower`: the rows of
-    L from block row k on that this process row holds (rows × nb), the root's with U in its upper triangle."""
+    """Panel k in one process row. `packed`: the memory that travels, with room for its digest (seals.py); `pivots`: matrix
+    rows (nb); `lower`: the rows of L from block row k on that this process row holds (rows × nb), the root's with U in its
+    upper triangle."""
 
     __slots__ = ("lower", "packed", "pivots")
 
     def __init__(self, shape: Shape, p: int, k: int, dtype: np.dtype[Any]) -> None:
         rows = shape.local_rows(p) - shape.rows_before(p, k)
-        head = shape.nb * 8
-        self.packed = np.empty(head + rows * shape.nb * dtype.itemsize, dtype=np.uint8)
+        head, size = shape.nb * 8, rows * shape.nb * dtype.itemsize
+        self.packed = room(head + size)
         self.pivots = self.packed[:head].view(np.int64)
-        self.lower = self.packed[head:].view(dtype).reshape(rows, shape.nb)
+        self.lower = self.packed[head : head + size].view(dtype).reshape(rows, shape.nb)
+
+    def seal(self) -> None:
+        """Its numbers are what they should be."""
+        seal(self.packed)
+
+    def is_whole(self) -> bool:
+        """Are they still?"""
+        return is_whole(self.packed)
 
 
 class Update(NamedTuple):
     """The result of the row exchange of one step. `k`: the step. `upper`: block row k of U for the trailing columns (nb ×
-    width). `out`: by process row, the rows that move there out of block row k."""
+    width). `out`: by process row, the rows that move there out of block row k. `seal`: its digest, if there is one."""
 
     k: int
     upper: Array
     out: dict[int, Array]
+    seal: int = 0
+
+    def sealed(self) -> Update:
+        """With a digest: its numbers are what they should be."""
+        return self._replace(seal=self._digest())
+
+    def is_whole(self) -> bool:
+        """Are they still?"""
+        return self.seal == self._digest()
+
+    def _digest(self) -> int:
+        return sum(int(digest(bytes_of(array))) for array in (self.upper, *self.out.values()))
 
 
 class Moves(NamedTuple):
@@ -140,6 +166,15 @@ class Local:
         """The first rows of the block column of a group."""
         return np.ascontiguousarray(self.block(group)[:rows])
 
+    def _made(self, make: Callable[[], T], is_right: Callable[[T], bool]) -> T:
+        """What is made of the numbers; again, if it is wrong. Raises Corrupt."""
+        for _ in range(_TRIES):
+            found = make()
+            if self.sums is None or is_right(found):
+                return found
+            self.sums.redone += 1
+        raise Corrupt(f"this process has computed the same thing wrong {_TRIES} times")
+
     # -- panel ---------------------------------------------------------------------------------------
 
     def part(self, k: int) -> Array:
@@ -151,10 +186,28 @@ class Local:
         return found
 
     def factorise(self, k: int, parts: dict[int, Array]) -> list[Panel]:
-        """The panel of every process row, at the root. `parts`: of all rows. Raises Singular."""
+        """The panel of every process row, at the root. `parts`: of all rows. Raises Singular, Corrupt."""
+        sums = np.zeros(0)
+
+        def make() -> tuple[Array, list[Panel]]:
+            nonlocal sums
+            whole, places = self.gathered(k, parts)
+            if self.sums is not None:
+                sums = sums_of_columns(whole)
+            return whole, self._factorised(k, whole, places)
+
+        return self._made(make, lambda found: self._are_factors(*found, sums))[1]
+
+    def _are_factors(self, whole: Array, panels: list[Panel], sums: Array) -> bool:
+        """Is a block column with these sums the product of the factors that are in its place now?"""
+        nb = self.shape.nb
+        lower = unit_lower(whole, nb)
+        down, sizes = sums_of_columns(lower), sums_of_columns(np.abs(lower))
+        return is_product(sums, down, sizes, np.triu(whole[:nb]), len(whole))
+
+    def _factorised(self, k: int, whole: Array, places: dict[int, Array]) -> list[Panel]:
         shape = self.shape
         nb, first = shape.nb, k * shape.nb
-        whole, places = self.gathered(k, parts)
         pivots, good = factorise(whole)
         if good < nb:
             raise Singular(
@@ -214,7 +267,8 @@ class Local:
         for p, rows in given.items():
             top[found.p == p] = rows
         out = {p: np.ascontiguousarray(self.numbers[found.leaving(p), start:]) for p in range(shape.P)}
-        return Update(k, solve_lower(panel.lower[: shape.nb], top), out)
+        lower = panel.lower[: shape.nb]
+        return Update(k, self._made(lambda: solve_lower(lower, top), lambda x: _solves(lower, x, top)), out)
 
     def applying(self, k: int, panel: Panel, start: int, update: Update, owner: bool) -> Iterator[None]:
         """Change the matrix from step k to step k+1, in parts of a few milliseconds each. Until all are done, the numbers
@@ -313,3 +367,10 @@ class Local:
             if group not in settled:
                 self._set(slice(None), self.shape.group_slice(group), block)
         self._backups.clear()
+
+
+def _solves(lower: Array, x: Array, right: Array) -> bool:
+    """Is L·x what it should be, L with ones on its diagonal?"""
+    unit = unit_lower(lower, len(lower))
+    down, sizes = sums_of_columns(unit), sums_of_columns(np.abs(unit))
+    return is_product(sums_of_columns(right), down, sizes, x, len(lower))

@@ -22,10 +22,12 @@ import numpy as np
 from ckpt.abft.decisions.encoding import Row
 from ckpt.abft.decisions.grid import Shape
 from ckpt.abft.errors import NotPositive
+from ckpt.abft.numbers.dense import unit_lower
 from ckpt.abft.numbers.local import Array, Local, Panel, Update
-from ckpt.abft.numbers.verify import sums_of_rows
+from ckpt.abft.numbers.seals import room
+from ckpt.abft.numbers.verify import is_product, sums_of_columns, sums_of_rows
 
-__all__ = ["LocalCholesky", "LocalQR", "ReflectionPanel", "reflections", "unit_lower"]
+__all__ = ["LocalCholesky", "LocalQR", "ReflectionPanel", "reflections"]
 
 _GROUPS_AT_ONCE = 4
 """So many groups, 0 to 3, 4 to 7, … in every column alike, are changed from the first row on that one of them needs: few of
@@ -99,11 +101,10 @@ class LocalCholesky(Local):
         if owner:
             self.finish_block(k, panel, first, below)
 
-    def factorise(self, k: int, parts: dict[int, Array]) -> list[Panel]:
+    def _factorised(self, k: int, whole: Array, places: dict[int, Array]) -> list[Panel]:
         """As in LU, without exchanges. Raises NotPositive."""
         shape = self.shape
         nb, first = shape.nb, k * shape.nb
-        whole, places = self.gathered(k, parts)
         top = whole[:nb]
         try:
             lower = np.linalg.cholesky(top)
@@ -137,8 +138,9 @@ class ReflectionPanel(Panel):
 
     def __init__(self, shape: Shape, p: int, k: int, dtype: np.dtype[Any]) -> None:
         rows = shape.local_rows(p) - shape.rows_before(p, k)
-        self.packed = np.empty((rows + shape.nb) * shape.nb * dtype.itemsize, dtype=np.uint8)
-        numbers = self.packed.view(dtype).reshape(rows + shape.nb, shape.nb)
+        size = (rows + shape.nb) * shape.nb * dtype.itemsize
+        self.packed = room(size)
+        numbers = self.packed[:size].view(dtype).reshape(rows + shape.nb, shape.nb)
         self.lower, self.factor = numbers[:rows], numbers[rows:]
         self.pivots = np.zeros(0, dtype=np.int64)
 
@@ -146,8 +148,7 @@ class ReflectionPanel(Panel):
 class LocalQR(Local):
     """The numbers of one process in a QR factorisation."""
 
-    def factorise(self, k: int, parts: dict[int, Array]) -> list[Panel]:
-        whole, places = self.gathered(k, parts)
+    def _factorised(self, k: int, whole: Array, places: dict[int, Array]) -> list[Panel]:
         factor = reflections(whole)
         found: list[Panel] = []
         for p, rows in places.items():
@@ -156,6 +157,15 @@ class LocalQR(Local):
             panel.factor[...] = factor
             found.append(panel)
         return found
+
+    def _are_factors(self, whole: Array, panels: list[Panel], sums: Array) -> bool:
+        """The sums of the columns of Q = I - V·T·V^H stand for those of L. Its numbers are 1 at the most."""
+        panel, nb = panels[0], self.shape.nb
+        assert isinstance(panel, ReflectionPanel)
+        lower = unit_lower(whole, nb)
+        down = 1 - sums_of_columns(lower) @ panel.factor @ lower[:nb].conj().T
+        sizes = np.full(nb, float(np.sqrt(len(whole))), dtype=down.real.dtype)
+        return is_product(sums, down, sizes, np.triu(whole[:nb]), len(whole))
 
     def _reflectors(self, k: int, panel: Panel) -> Array:
         """The rows of V of this process."""
@@ -189,14 +199,6 @@ class LocalQR(Local):
         yield from self._subtracting(first, start, self._reflectors(k, panel), update.upper, across)
         if owner:
             self.finish_block(k, panel, first, below)
-
-
-def unit_lower(panel: Array, nb: int) -> Array:
-    """A panel with the identity's diagonal, and zeros above, in its first block."""
-    found = panel.copy()
-    found[:nb] = np.tril(panel[:nb], -1)
-    found[range(nb), range(nb)] = 1
-    return found
 
 
 def reflections(panel: Array) -> Array:

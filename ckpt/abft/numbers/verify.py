@@ -25,7 +25,9 @@ Thresholds follow from the size of the numbers and how many were added since the
 smaller than a threshold leaves the residual below Linpack's bound (10 000 flipped bits at order 48: below 12), or makes it
 larger, and is told by that. Numbers that overflow are wrong numbers.
 
-Not found here: a wrong number in a message or in a panel. The residual at the end finds it.
+What a step makes of the numbers is compared as it is made: the sums of a panel, and of block row k of U, with those of the
+product of the factors (`is_product`). If they differ, it is made again. Wrong numbers in what waits or travels are found by
+digests (seals.py).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["TURNS", "Corrupt", "Sums", "sums_of_rows"]
+__all__ = ["TURNS", "Corrupt", "Sums", "is_product", "sums_of_columns", "sums_of_rows"]
 
 Array = npt.NDArray[Any]
 
@@ -64,11 +66,12 @@ class _Part(NamedTuple):
 
 
 class Sums:
-    """The sums of rows and columns that the numbers ought to have. `corrected`: how many numbers were put right."""
+    """The sums of rows and columns that the numbers ought to have. `corrected`: how many numbers were put right;
+    `redone`: how often something was made of them again."""
 
     def __init__(self, numbers: Array) -> None:
         self.numbers = numbers
-        self.corrected = 0
+        self.corrected = self.redone = 0
         self.take_anew()
 
     def take_anew(self) -> None:
@@ -253,6 +256,23 @@ def _sums(numbers: Array, axis: int) -> Array:
 
 def sums_of_rows(numbers: Array) -> Array:
     return _sums(numbers, 1)
+
+
+def sums_of_columns(numbers: Array) -> Array:
+    return _sums(numbers, 0)
+
+
+def is_product(sums: Array, down: Array, sizes: Array, upper: Array, height: int) -> bool:
+    """Are the sums of the columns of some numbers those of lower @ upper, but for rounding? `down`: the sums of the columns
+    of `lower` (`height` rows), `sizes`: of the absolute numbers there.
+
+    Each number of a product of nb terms is off by no more than nb·u·|lower|·|upper| (Higham 2002, theorem 9.3); a sum of m
+    numbers by about √m·u of their sizes."""
+    limits = np.finfo(upper.dtype)
+    with np.errstate(all="ignore"):
+        off = np.abs(down @ upper - sums)
+        bound = float(limits.eps) * (len(down) + 8 * float(np.sqrt(height))) * (sizes @ np.abs(upper))
+    return bool((off <= bound + height * float(limits.tiny)).all())
 
 
 def _added_up(numbers: Array) -> tuple[Array, Array, float]:

@@ -20,9 +20,9 @@ from ckpt.abft.decisions.steps import trailing_group
 from ckpt.abft.errors import InputError
 from ckpt.abft.numbers import triangle
 from ckpt.abft.numbers.arrays import plain
-from ckpt.abft.numbers.dense import solve_lower, solve_upper
+from ckpt.abft.numbers.dense import solve_lower, solve_upper, unit_lower
 from ckpt.abft.numbers.local import Array, Local, Panel
-from ckpt.abft.numbers.methods import LocalCholesky, LocalQR, ReflectionPanel, unit_lower
+from ckpt.abft.numbers.methods import LocalCholesky, LocalQR, ReflectionPanel
 from ckpt.abft.numbers.triangle import cholesky_factor, upper_triangle
 from ckpt.abft.solver.link import tag
 from ckpt.abft.solver.matrix import Matrix
@@ -274,12 +274,13 @@ def _gathered(member: Member) -> tuple[dict[tuple[int, int], Array], Panels]:
     assert course is not None
     dtype, keep = member.matrix.dtype, member.method.keep
     numbers, packed = tag("factor", shape.blocks), tag("factor", shape.blocks + 1)
-    requests, mine = [], np.zeros(0, dtype)
+    requests, mine, memory = [], np.zeros(0, dtype), np.zeros(0, np.uint8)
     if place is not None and place.v < shape.Q:
         assert member.local is not None
         mine = triangle.packed(shape, place.p, member.local.numbers)
         kept = range(place.v, shape.blocks, shape.Q) if keep else ()
-        memory = np.concatenate([np.zeros(0, np.uint8), *(member.kept[k].packed for k in kept)])
+        memory = np.concatenate([memory, *(member.kept[k].packed for k in kept)])
+        member.see(*(member.kept[k] for k in kept))
         for rank in course.roles.ranks():
             if rank != link.rank:
                 requests.append(link.start_send(rank, mine, numbers))
@@ -294,15 +295,15 @@ def _gathered(member: Member) -> tuple[dict[tuple[int, int], Array], Panels]:
             parts[p, v] = mine if own else link.receive(rank, size, dtype, numbers)
             if keep:
                 empty = {k: member.method.panel(shape, p, k, dtype) for k in range(v, shape.blocks, shape.Q)}
-                panels[p].update(member.kept if own else _unpacked(member, rank, empty, packed))
+                total = sum(panel.packed.size for panel in empty.values())
+                whole = memory if own else link.receive(rank, (total,), np.uint8, packed)
+                panels[p].update(_unpacked(empty, whole))
     for request in requests:
         link.finish(request)
     return parts, panels
 
 
-def _unpacked(member: Member, rank: int, panels: dict[int, Panel], message: int) -> dict[int, Panel]:
-    total = sum(panel.packed.size for panel in panels.values())
-    memory = member.link.receive(rank, (total,), np.uint8, message)
+def _unpacked(panels: dict[int, Panel], memory: Array) -> dict[int, Panel]:
     first = 0
     for panel in panels.values():
         panel.packed[...] = memory[first : first + panel.packed.size]

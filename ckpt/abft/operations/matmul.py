@@ -49,7 +49,7 @@ def matmul(A: Matrix, B: Matrix, *, check: bool = True, verify: bool = False) ->
     of checksums, and one after the other as spares can form new ones.
 
     `check`: compare with A·(B·x), and raise Inaccurate if they differ by more than rounding explains. `verify`: every local
-    product is checked as `checked_matmul` does.
+    product is checked as `checked_matmul` does, and arrays that travel by digests.
 
     Raises at all living ranks alike: InputError, TooManyLost, Inaccurate, WrongProduct, RankFailed.
     """
@@ -71,7 +71,7 @@ class _Product(Protected):
 
     def __init__(self, A: Matrix, B: Matrix, check: bool, verify: bool) -> None:
         signature = f"{A.signature()} {B.signature()} {check} {verify}"
-        super().__init__(A.grid.comm, A.grid.hook, signature)
+        super().__init__(A.grid.comm, A.grid.hook, signature, seals=verify)
         self.A, self.B, self.check, self.verify = A, B, check, verify
         self.shape = A.shape
         self.layout: Layout | None = None
@@ -320,8 +320,9 @@ class _Product(Protected):
                     f"time, a product overflows, or a number was wrong in memory"
                 )
         corrected = int(sum(share[2] for share in shares))
+        redone = sum(state.redone for state in self.states.values())
         if self.link.rank == min(self.states):
-            log_corrected(self.operation, corrected)
+            log_corrected(self.operation, corrected, redone)
         condition = self.layout.condition
         report = Report(
             order=n,
@@ -332,6 +333,7 @@ class _Product(Protected):
             protected=bool(self.layout.checks),
             replaced=self.layout.replaced,
             corrected=corrected,
+            redone=redone,
             seconds=time.perf_counter() - self.began,
             remarks=(f"condition number of the weights: {condition:.3g}",) if condition > 1 else (),
         )

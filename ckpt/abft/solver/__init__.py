@@ -2,7 +2,8 @@
 
     solve, backward     a solve from its start to the solution. Start reading here
     started             a process that is started while a solve goes on
-    member, method      one rank in the steps, and what differs there in factorisations
+    member, holdings    one rank in the steps, and what it has
+    method              what differs there in factorisations
     protected           the loop of any operation that goes on when a rank dies
     link                messages and meetings
     matrix, report      the matrix that a program gives, and the report that it gets with the solution

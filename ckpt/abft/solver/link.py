@@ -11,12 +11,16 @@ revokes, so all hear of it at their next call, or in the one they are in.
 meeting have the same states, and nobody comes out alone. `living` is another one: who lives, and nothing more. After a
 meeting, `ask` and `merge` make new processes members of the group; each of them is an agreement too.
 
+With `seals` every array travels with its digest (seals.py). One that is not what was sent is as good as a failure: the
+rank that got it ends the communication, all meet, and the step is made again from what everybody has.
+
 Ranks are those of the grid's communicator, whatever the present one is. `hook`, for tests, is called with a name and
 "before" or "after" around every call.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,10 +30,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpt import MPI
+from ckpt.abft.errors import Inaccurate
 from ckpt.abft.numbers.local import bytes_of
+from ckpt.abft.numbers.seals import Spoilt, opened, room, sealed
 from ckpt.mpi import MpiException
 
 __all__ = ["Hook", "Interrupted", "Link", "tag"]
+
+
+_SPOILT = 10
+"""An operation in which a rank gets more spoilt arrays than that ends: they are no accident."""
 
 
 class _State(Protocol):
@@ -58,14 +68,18 @@ def tag(kind: str, k: int) -> int:
 
 
 class Interrupted(Exception):
-    """A member has died, or another rank has ended the communication: all meet."""
+    """A member has died, an array was spoilt, or another rank has ended the communication: all meet."""
 
 
 class Link:
-    """This rank's end. `comm`: of all ranks of the grid, living or not. `rank`: of this process, if it is none of these."""
+    """This rank's end. `comm`: of all ranks of the grid, living or not. `rank`: of this process, if it is none of these.
+    `seals`: arrays travel with digests. `spoilt`: how many were not what was sent."""
 
-    def __init__(self, comm: Any, hook: Hook | None = None, rank: int | None = None) -> None:
+    def __init__(
+        self, comm: Any, hook: Hook | None = None, rank: int | None = None, *, seals: bool = False
+    ) -> None:
         self.rank: int = comm.rank if rank is None else rank
+        self.seals, self.spoilt = seals, 0
         self._comm = comm
         self._own = False
         self._intact = True  # nothing on the communicator was interrupted
@@ -90,13 +104,23 @@ class Link:
 
     def send(self, target: int, array: Array, tag: int) -> None:
         """Send a contiguous array; returns when it may be changed."""
+        self.send_memory(target, self._memory(array), tag)
+
+    def send_memory(self, target: int, memory: Array, tag: int) -> None:
+        """Send memory that has its own digest, if there are any."""
         with self._call("send"):
-            self._comm.Send(bytes_of(array), self._index[target], tag)
+            self._comm.Send(memory, self._index[target], tag)
+
+    def _memory(self, array: Array) -> Array:
+        return sealed(bytes_of(array)) if self.seals else bytes_of(array)
 
     def start_send(self, target: int, array: Array, tag: int) -> Any:
         """Start to send; the array must stay as it is until `finish` has been called with what is returned."""
+        return self.start_send_memory(target, self._memory(array), tag)
+
+    def start_send_memory(self, target: int, memory: Array, tag: int) -> Any:
         with self._call("start_send"):
-            return self._comm.Isend(bytes_of(array), self._index[target], tag)
+            return self._comm.Isend(memory, self._index[target], tag)
 
     def finish(self, request: Any) -> None:
         with self._call("finish"):
@@ -104,14 +128,32 @@ class Link:
 
     def receive(self, source: int, shape: tuple[int, ...], dtype: Any, tag: int) -> Array:
         """Receive an array of this shape."""
-        array = np.empty(shape, dtype=dtype)
-        with self._call("receive"):
-            self._comm.Recv(bytes_of(array), self._index[source], tag)
-        return array
+        if not self.seals:
+            array = np.empty(shape, dtype=dtype)
+            self._receive(source, bytes_of(array), tag)
+            return array
+        kind = np.dtype(dtype)
+        memory = self.receive_into(source, room(math.prod(shape) * kind.itemsize), tag)
+        found: Array = memory.view(kind).reshape(shape)
+        return found
 
-    def receive_into(self, source: int, memory: Array, tag: int) -> None:
+    def receive_into(self, source: int, memory: Array, tag: int) -> Array:
+        """Receive memory that has its own digest, if there are any. Returns what is before that."""
+        self._receive(source, memory, tag)
+        if not self.seals:
+            return memory
+        try:
+            return opened(memory)
+        except Spoilt as error:
+            self.spoilt += 1
+            self._intact = False
+            if self.spoilt > _SPOILT:
+                raise Inaccurate(f"{error}, {self.spoilt} times, the last time from rank {source}") from None
+            raise Interrupted(str(error)) from None
+
+    def _receive(self, source: int, memory: Array, tag: int) -> None:
         with self._call("receive"):
-            self._comm.Recv(bytes_of(memory), self._index[source], tag)
+            self._comm.Recv(memory, self._index[source], tag)
 
     def end(self) -> None:
         """End all communication, at every rank."""

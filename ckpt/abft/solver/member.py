@@ -1,8 +1,7 @@
 """One rank's part of a solve: it carries out the operations of the steps, and what a meeting has decided.
 
 Who does what in which order is decided by pure modules (steps.py, plan.py); the numbers are in local.py; the calls in
-link.py. Between two steps a member is consistent: `step` says which panels it has applied, `panels` has those that it
-or others may need again, `update` the last row exchange of which it was the root. Only "apply" changes the matrix, and no
+link.py; what this rank has, between two steps too, is in holdings.py. Only "apply" changes the matrix, and no
 communication is in it. It is done in parts, so that a rank need not end it before it meets the others: its step is the next
 one from the first part on, and the rest is done before the matrix is used again. So an `Interrupted` may come out of any
 call.
@@ -12,92 +11,30 @@ Not here: what is done around the steps (solve.py), the triangular solve at the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ckpt.abft.decisions.copies import holders
-from ckpt.abft.decisions.course import Course, Decision, State, Transfer
-from ckpt.abft.decisions.grid import Place
+from ckpt.abft.decisions.course import Course, Decision, Transfer
 from ckpt.abft.decisions.steps import (
     WINDOW,
     Op,
     operations,
     share_operations,
     share_rows,
-    trailing_group,
 )
-from ckpt.abft.numbers.local import Local, Panel, Update
-from ckpt.abft.solver.link import Interrupted, Link, tag
-from ckpt.abft.solver.matrix import Matrix
-from ckpt.abft.solver.method import Method
+from ckpt.abft.numbers.local import Update
+from ckpt.abft.solver.holdings import Holdings
+from ckpt.abft.solver.link import Interrupted, tag
 
 __all__ = ["Member"]
 
 Array = npt.NDArray[Any]
 
 
-class Member:
-    """This rank in a solve. `right`: the right-hand sides (n × r). `verify`: look for wrong numbers (verify.py) every so
-    many steps; 0: never."""
-
-    def __init__(
-        self, link: Link, matrix: Matrix, right: Array, verify: int = 0, method: Method | None = None
-    ) -> None:
-        self.method = method or Method()
-        self.kept: dict[int, Panel] = {}
-        self.verify = verify
-        self.corrupt = False
-        self._corrected = 0
-        self.link, self.matrix, self.right = link, matrix, right
-        self.shape = matrix.shape
-        self.course: Course | None = None
-        self.place: Place | None = None
-        self.local: Local | None = None
-        self.step = -1
-        self.panels: dict[int, Panel] = {}
-        self.update: Update | None = None
-        self.solution: Array | None = None
-        self._sends: dict[int, list[Any]] = {}
-        self._given: dict[str, dict[int, Array]] = {}
-        self._ahead: Array | None = None
-        self._made: dict[int, Panel] = {}
-        self._changing: Iterator[None] = iter(())
-
-    def state(self, **more: Any) -> State:
-        low, high = (min(self.panels), max(self.panels) + 1) if self.panels else (0, 0)
-        return State(
-            self.link.rank,
-            step=self.step,
-            update=-1 if self.update is None else self.update.k,
-            low=low,
-            high=high,
-            solved=self.solution is not None,
-            corrupt=self.corrupt,
-            corrected=self._corrected + self._corrected_here(),
-            kept=tuple(sorted(self.kept)),
-            **more,
-        )
-
-    def _corrected_here(self) -> int:
-        return 0 if self.local is None or self.local.sums is None else self.local.sums.corrected
-
-    def give_up_data(self) -> None:
-        """The numbers are wrong: the next meeting is told so."""
-        self._let_go()
-        self.corrupt = True
-
-    def _let_go(self) -> None:
-        """Of the numbers, if there are any."""
-        self._corrected += self._corrected_here()
-        self.local, self.step, self.update, self._changing = None, -1, None, iter(())
-
-    def look(self, columns: slice | None = None) -> None:
-        """Look for wrong numbers, in all local columns or these. Raises Corrupt."""
-        if self.local is not None and self.local.sums is not None:
-            self.local.sums.verify(columns)
+class Member(Holdings):
+    """This rank in a solve."""
 
     # -- what a meeting has decided ------------------------------------------------------------------
 
@@ -144,27 +81,6 @@ class Member:
         self._watch(self.local)
         self.step = 0
 
-    def _empty(self, place: Place) -> Local:
-        return self.method.local(self.shape, place.p, self.matrix.dtype, self.right.shape[1])
-
-    def _panel(self, p: int, k: int) -> Panel:
-        return self.method.panel(self.shape, p, k, self.matrix.dtype)
-
-    def _keep(self, k: int, panel: Panel) -> None:
-        """Keep a copy, if this column is one that does."""
-        if not self.method.keep or self.place is None or self.course is None:
-            return
-        if self.place.v in holders(self.shape.Q, k, self.course.redundant):
-            self.kept[k] = panel
-
-    def _keep_all(self) -> None:
-        for k, panel in self.panels.items():
-            self._keep(k, panel)
-
-    def _watch(self, local: Local) -> None:
-        if self.verify:
-            local.watch()
-
     def _give(self, transfer: Transfer) -> None:
         kind, k, target = transfer.kind, transfer.k, transfer.target
         if kind == "solution":
@@ -174,7 +90,8 @@ class Member:
         assert self.local is not None and self.course is not None
         if kind in ("panel", "kept"):
             panel = self.panels[k] if k in self.panels else self.kept[k]
-            self.link.send(target, panel.packed, tag(kind, k))
+            self.see(panel)
+            self.link.send_memory(target, panel.packed, tag(kind, k))
         elif kind == "right":
             assert self.step == k
             self._change()
@@ -182,6 +99,7 @@ class Member:
             self.link.send(target, np.ascontiguousarray(self.local.right_hand_sides), tag(kind, k))
         else:
             assert self.update is not None and self.update.k == k
+            self.see(self.update)
             if target == self.link.rank:
                 self._apply(k)
                 return
@@ -244,22 +162,6 @@ class Member:
         assert self.course is not None
         return self.link.rank if op.peer is None else self.course.roles.rank(*op.peer)
 
-    def _here(self) -> tuple[Local, Place]:
-        assert self.local is not None and self.place is not None
-        return self.local, self.place
-
-    def _start_of(self, k: int) -> int:
-        """The first local column that step k changes."""
-        _, place = self._here()
-        assert self.course is not None
-        open_groups = self.course.open_at(k, place.v)
-        group = trailing_group(self.shape, k, place.v, open_groups)
-        return group * self.shape.nb
-
-    def _width(self, k: int) -> int:
-        local, _ = self._here()
-        return int(local.numbers.shape[1]) - self._start_of(k)
-
     # each operation of steps.py: op, its step, the rank at the other end
 
     def _op_ahead(self, op: Op, k: int, rank: int) -> None:
@@ -267,6 +169,7 @@ class Member:
         self.look(self.shape.group_slice(k // self.shape.Q))
         panel, start = self.panels[k - 1], self._start_of(k - 1)
         self._ahead = self._here()[0].ahead(k - 1, panel, start, self.update)
+        self.see(panel, self.update)
 
     def _part(self, k: int) -> Array:
         """What this process has of panel k before that is factorised."""
@@ -288,12 +191,15 @@ class Member:
         local, place = self._here()
         parts = {**self._given.get("part", {}), place.p: self._part(k)}
         self._made = dict(enumerate(local.factorise(k, parts)))
+        if self.verify:
+            for panel in self._made.values():
+                panel.seal()
         self.panels[k] = self._made[place.p]
         self._keep(k, self.panels[k])
 
     def _op_give_piece(self, op: Op, k: int, rank: int) -> None:
         assert op.peer is not None
-        self.link.send(rank, self._made[op.peer[0]].packed, tag("piece", k))
+        self.link.send_memory(rank, self._made[op.peer[0]].packed, tag("piece", k))
 
     def _op_get_piece(self, op: Op, k: int, rank: int) -> None:
         self._get_panel(k, rank, "piece")
@@ -308,7 +214,7 @@ class Member:
         self._keep(k, panel)
 
     def _op_give_panel(self, op: Op, k: int, rank: int) -> None:
-        request = self.link.start_send(rank, self.panels[k].packed, tag("panel", k))
+        request = self.link.start_send_memory(rank, self.panels[k].packed, tag("panel", k))
         self._sends.setdefault(k, []).append(request)
 
     def _op_get_token(self, op: Op, k: int, rank: int) -> None:
@@ -329,7 +235,7 @@ class Member:
 
     def _op_solve(self, op: Op, k: int, rank: int) -> None:
         given = self._given.get("rows", {})
-        self.update = self._here()[0].solve(k, self.panels[k], self._start_of(k), given)
+        self.update = self._sealed(self._here()[0].solve(k, self.panels[k], self._start_of(k), given))
 
     def _op_give_update(self, op: Op, k: int, rank: int) -> None:
         assert op.peer is not None
@@ -347,7 +253,7 @@ class Member:
         nb = self.shape.nb
         _, count = local.count_rows(k, self.panels[k], place.p)
         array = self.link.receive(rank, (nb + count, self._width(k)), self.matrix.dtype, tag("update", k))
-        return Update(k, array[:nb], {place.p: array[nb:]})
+        return self._sealed(Update(k, array[:nb], {place.p: array[nb:]}))
 
     def _op_apply(self, op: Op, k: int, rank: int) -> None:
         start = self._start_of(k)
@@ -359,23 +265,6 @@ class Member:
             for request in self._sends.pop(old, ()):
                 self.link.finish(request)
             del self.panels[old]
-
-    def _apply(self, k: int) -> None:
-        self._change()
-        local, place = self._here()
-        assert self.update is not None and self.course is not None
-        column = self.course.roles.column(place.v)
-        owner = place.v == self.shape.owner(k) and k >= column.since
-        self._changing = local.applying(k, self.panels[k], self._start_of(k), self.update, owner)
-        self.step = k + 1
-        if place.p != self.shape.root(k):
-            self.update = None
-        self._change()
-
-    def _change(self) -> None:
-        """Change the matrix until it is as its step says. May be interrupted, and goes on when it is called again."""
-        for _ in self._changing:
-            self.link.look()
 
     def _op_give_block(self, op: Op, k: int, rank: int) -> None:
         share = self._share(op)

@@ -34,13 +34,15 @@ class _Said(Protocol):
 
 class Progress(NamedTuple):
     """What a rank says of itself at a meeting. `step`: as the operation counts; -1: it holds nothing. `done`: it has the
-    result; `checked`: the last meeting since which it has looked at its share of it. `problem`, `signature`,
+    result; `checked`: the last meeting since which it has looked at its share of it; `redone`: how many spoilt arrays it has
+    got. `problem`, `signature`,
     `remarks`: as in the solve's `State`."""
 
     rank: int
     step: int = -1
     done: bool = False
     checked: int = 0
+    redone: int = 0
     problem: str | None = None
     signature: str = ""
     remarks: tuple[float, ...] = ()
@@ -88,20 +90,31 @@ def log_loss(operation: str, loss: Loss, *, recovered: bool = False) -> None:
             ckpt.log_event("abft-recovered", column=column if column >= 0 else None, **fields)
 
 
-def log_corrected(operation: str, count: int) -> None:
-    """Write to the job's log that so many wrong numbers were put right. To be called at one rank."""
-    if count:
-        ckpt.log_event("abft-corrected", operation=operation, what="corrected", count=count, place=None)
+def log_corrected(operation: str, corrected: int, redone: int = 0) -> None:
+    """Write to the job's log that so many wrong numbers were put right, and how often something was made again. To be called
+    at one rank."""
+    for what, count in (("corrected", corrected), ("computed again", redone)):
+        if count:
+            ckpt.log_event("abft-corrected", operation=operation, what=what, count=count, place=None)
 
 
 class Protected:
-    """One call of an operation. `signature`: of its arguments, the same at all ranks. `problem`: an error in them."""
+    """One call of an operation. `signature`: of its arguments, the same at all ranks. `problem`: an error in them.
+    `seals`: as in `Link`."""
 
     operation = ""
 
-    def __init__(self, comm: Any, hook: Hook | None, signature: str, problem: str | None = None) -> None:
+    def __init__(
+        self,
+        comm: Any,
+        hook: Hook | None,
+        signature: str,
+        problem: str | None = None,
+        *,
+        seals: bool = False,
+    ) -> None:
         self.began = time.perf_counter()
-        self.link = Link(comm, hook)
+        self.link = Link(comm, hook, seals=seals)
         self.signature, self.problem = signature, problem
         self.states: dict[int, Progress] = {}
         self.losses: list[Loss] = []
@@ -126,7 +139,10 @@ class Protected:
         try:
             while True:
                 said = self.progress()._replace(
-                    problem=self.problem, signature=self.signature, checked=self.checked
+                    problem=self.problem,
+                    signature=self.signature,
+                    checked=self.checked,
+                    redone=self.link.spoilt,
                 )
                 self.states = self.link.meet(said)
                 try:

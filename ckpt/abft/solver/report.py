@@ -58,7 +58,8 @@ class Report:
     `living`: the ranks of the grid that have the solution. `residual`: max |b - A·x| / (ε · (‖A‖·‖x‖ + ‖b‖) · n) in the
     maximum norm, as Linpack has it; nan: not looked at. `protected`: whether there were complete checksums at the end.
     `replaced`: how many columns of data are checksums at the end. `corrected`: wrong numbers that were
-    put right. `seconds`: of this rank, in the whole solve. `remarks`: what the user should know. `started`: processes
+    put right; `redone`: how often something was made, or sent, again, since it was wrong. `seconds`: of this rank, in the
+    whole solve. `remarks`: what the user should know. `started`: processes
     that were started to form new checksums; their numbers in `living` are those behind the grid's ranks.
     """
 
@@ -73,6 +74,7 @@ class Report:
     seconds: float
     remarks: tuple[str, ...] = ()
     started: int = 0
+    redone: int = 0
 
     @property
     def died(self) -> tuple[int, ...]:
@@ -86,6 +88,8 @@ class Report:
         end = f"residual {self.residual:.3g}, {self.seconds:.3f} s"
         if self.corrected:
             end += f", {self.corrected} wrong numbers put right"
+        if self.redone:
+            end += f", {self.redone} times something wrong was made again"
         if self.started:
             end += f", {self.started} started to form checksums"
         return "\n".join([f"{head}: {end}", *map(str, self.losses), *self.remarks])

@@ -266,7 +266,7 @@ class _Solve(Solving):
         except InputError as error:
             right, problem = np.zeros((matrix.n, 1), dtype=matrix.dtype), told(error)
         given = f"{task.name} b={zlib.crc32(right.tobytes()):08x}{right.shape} {' '.join(map(str, options))}"
-        link = Link(matrix.grid.comm, matrix.grid.hook)
+        link = Link(matrix.grid.comm, matrix.grid.hook, seals=options.verify > 0)
         super().__init__(link, matrix, right, options, task, f"{matrix.signature()} {given}")
         self.problem = problem
 
@@ -291,8 +291,11 @@ class _Solve(Solving):
                 f"partial pivoting (not in abft.qr)"
             )
         course = member.course
+        corrected, redone = (
+            sum(getattr(state, name) for state in self.states.values()) for name in ("corrected", "redone")
+        )
         if self.link.rank == min(self.states):
-            log_corrected(self.task.name, sum(state.corrected for state in self.states.values()))
+            log_corrected(self.task.name, corrected, redone)
         x = member.solution[:, 0] if self.flat else member.solution
         report = Report(
             order=matrix.n,
@@ -302,7 +305,8 @@ class _Solve(Solving):
             residual=value,
             protected=is_protected(course),
             replaced=replaced(course),
-            corrected=sum(state.corrected for state in self.states.values()),
+            corrected=corrected,
+            redone=redone,
             started=course.started,
             seconds=time.perf_counter() - self.began,
             remarks=_remarks(shares, matrix, course.condition),

@@ -32,7 +32,7 @@ def serve(comm: Any, found: Sequence[int | tuple[State, Brief]]) -> None:
         return  # all that have asked for this process are dead
     said = [each if isinstance(each, int) else each[0] for each in found]
     course, states = joined(brief.course, said, MPI.COMM_WORLD.size)
-    link = Link(comm, rank=list(states)[comm.rank])
+    link = Link(comm, rank=list(states)[comm.rank], seals=brief.options.verify > 0)
     link.adopt(states)
     grid = Grid(*brief.grid, redundant=0, comm=comm)
     matrix = Matrix(grid, brief.n, _never, brief.nb, brief.dtype)

@@ -103,7 +103,7 @@ def goes_on_from_a_checkpoint(start: Callable[..., Job], folder: Path, operation
 def solve_with_flips(
     start: Callable[..., Job], seed: int, many: int, bits: int, verify: int, *more: str
 ) -> Counter[str]:
-    """How many solves ended how: "put right", "replaced", "told" (an error), "nothing"."""
+    """How many solves ended how: "made again", "put right", "replaced", "told" (an error), "nothing"."""
     job = start(
         PROGRAMS / "flips.py",
         seed,
@@ -113,15 +113,16 @@ def solve_with_flips(
         *more,
         ranks=6,
         on_failure="continue",
-        name=f"job-{bits}-{verify}",
+        name="-".join(["job", *map(str, (bits, verify, *more))]),
     )
     assert job.finish(200) == 0, job.report()
     said = lines(job, 6)
     found: Counter[str] = Counter()
     for number in range(many):
         assert len(said[str(number)]) == 6 and len(set(said[str(number)])) == 1, job.report()
-        outcome, corrected, losses = said[str(number)][0].split()
+        outcome, corrected, redone, losses = said[str(number)][0].split()
         assert outcome != "wrong", f"seed {seed}, solve {number}\n{job.report()}"
-        kinds = [("told", outcome != "right"), ("replaced", losses != "0"), ("put right", corrected != "0")]
-        found[next((name for name, true in kinds if true), "nothing")] += 1
+        kinds = {"told": outcome != "right", "replaced": losses != "0", "put right": corrected != "0"}
+        kinds["made again"] = redone != "0"
+        found[next((name for name, true in kinds.items() if true), "nothing")] += 1
     return found

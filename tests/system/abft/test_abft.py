@@ -105,7 +105,13 @@ def test_good_inputs_are_solved_and_bad_ones_refused_at_all_ranks_alike(start: C
 
 @pytest.mark.parametrize("many", [8, pytest.param(500, marks=pytest.mark.nightly)])
 def test_random_shapes_and_kinds_against_numpy(start: Callable[..., Job], many: int) -> None:
-    job = start(PROGRAMS / "shapes.py", seed_of_the_commit(), many, ranks=6 if many < 100 else 12)
+    job = start(
+        PROGRAMS / "shapes.py",
+        seed_of_the_commit(),
+        many,
+        on_failure="continue",
+        ranks=6 if many < 100 else 12,
+    )
     assert job.finish(250) == 0, job.report()
     assert job.output(0).splitlines() == ["wrong: 0"], job.report()
 
@@ -284,6 +290,16 @@ def test_wrong_numbers_are_put_right_or_their_column_is_replaced(
 ) -> None:
     found = solve_with_flips(start, 5, 12, bits, 1)
     assert found[wanted] >= 3, found
+
+
+@pytest.mark.parametrize(
+    ("where", "wanted"), [("messages", "made again"), ("panels", "made again"), ("panels", "replaced")]
+)
+def test_what_is_wrong_on_its_way_or_while_it_waits_is_made_again_or_the_column_is_replaced(
+    start: Callable[..., Job], where: str, wanted: str
+) -> None:
+    found = solve_with_flips(start, 7, 40, 1, 1, "solve", where)
+    assert found[wanted] and not found["told"], found
 
 
 @pytest.mark.nightly

@@ -255,12 +255,30 @@ def test_good_inputs_are_computed_and_bad_ones_refused_at_all_ranks_alike(start:
 
 @pytest.mark.parametrize("many", [6, pytest.param(500, marks=pytest.mark.nightly)])
 def test_random_shapes_and_kinds_against_numpy(start: Callable[..., Job], many: int) -> None:
-    job = start(PROGRAMS / "shapes.py", seed_of_the_commit(), many, "any", ranks=6 if many < 100 else 12)
+    job = start(
+        PROGRAMS / "shapes.py",
+        seed_of_the_commit(),
+        many,
+        "any",
+        on_failure="continue",
+        ranks=6 if many < 100 else 12,
+    )
     assert job.finish(280) == 0, job.report()
     assert job.output(0).splitlines() == ["wrong: 0"], job.report()
 
 
 # ---- wrong numbers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("where", ["panels", "messages"])
+@pytest.mark.parametrize("operation", ["solve", *FACTORS])
+@pytest.mark.parametrize(("bits", "verify"), [(1, 1), (3, 2)])
+def test_no_flip_on_its_way_or_while_it_waits_makes_wrong_factors(
+    start: Callable[..., Job], operation: str, where: str, bits: int, verify: int
+) -> None:
+    found = solve_with_flips(start, seed_of_the_commit(), 60, bits, verify, operation, where)
+    assert not found["told"], found
 
 
 @pytest.mark.nightly
@@ -273,12 +291,13 @@ def test_no_flip_makes_wrong_factors(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("part", range(50))
+@pytest.mark.parametrize("part", range(17))
+@pytest.mark.parametrize("where", ["numbers", "panels", "messages"])
 @pytest.mark.parametrize("operation", ["solve", *FACTORS])
 def test_ten_thousand_flips(
-    start: Callable[..., Job], operation: str, part: int, soaked: Callable[..., None]
+    start: Callable[..., Job], operation: str, where: str, part: int, soaked: Callable[..., None]
 ) -> None:
-    found = solve_with_flips(start, seed_of_the_commit() + part, 50, 1, 1, operation)
+    found = solve_with_flips(start, seed_of_the_commit() + part, 50, 1, 1, operation, where)
     soaked(
         "abft: flips in factorisations", 50, **{name.replace(" ", "_"): each for name, each in found.items()}
     )

@@ -25,7 +25,7 @@ ORDER, PARTS_BYTES = 48, 5 * 8 * 8
 class Alone:
     """The link of the only rank; every look has this chance of an interruption."""
 
-    rank = 0
+    rank = spoilt = 0
 
     def __init__(self, choose: random.Random, chance: float) -> None:
         self._choose, self._chance = choose, chance
