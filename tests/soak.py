@@ -238,6 +238,7 @@ ROWS = {
     "faulty jobs": Row("jobs of 8 ranks with two faults of their hosts", 1_000, 2, faulty_jobs),
     "redundant": Row("jobs with replicas: flips, or kills and stops", 1_000, 4, redundant),
     "abft": Row("calls of solves of order 256, at each of which a rank died", 3_500, 50, deaths),
+    "abft flips": Row("bits flipped in matrices, panels and messages of factorisations", 10_200),
     "long": Row("seconds with a kill every 30 s", 7_200),
 }
 

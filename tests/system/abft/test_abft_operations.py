@@ -298,6 +298,4 @@ def test_ten_thousand_flips(
     start: Callable[..., Job], operation: str, where: str, part: int, soaked: Callable[..., None]
 ) -> None:
     found = solve_with_flips(start, seed_of_the_commit() + part, 50, 1, 1, operation, where)
-    soaked(
-        "abft: flips in factorisations", 50, **{name.replace(" ", "_"): each for name, each in found.items()}
-    )
+    soaked("abft flips", 50, **{name.replace(" ", "_"): each for name, each in found.items()})
