@@ -29,6 +29,7 @@ from hypothesis import settings
 
 from tests import soak as ledger
 from tests.seeds import seed_of_the_commit, share
+from tools import rooms
 
 # The machine's speed must not decide whether a property holds. On CI the examples are the same every time.
 settings.register_profile("default", deadline=None, print_blob=True)
@@ -59,6 +60,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # Found once, by the process that starts the others: all of them are to have the same.
     os.environ.setdefault("CKPT_SEED", str(seed_of_the_commit()))
     config.stash[FIGURES], config.stash[TESTS] = {}, {}
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The trees of all sources (200 MB) are kept for the tests of one folder."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        rooms.parse.cache_clear()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from ckpt.controller import errors
 from ckpt.controller.cli import arguments
+from tools import rooms
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -74,7 +75,7 @@ def logged_events() -> set[str]:
     found: set[str] = set()
     for layer in ("controller", "ckpt"):
         for path in (ROOT / layer).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(rooms.parse(path)):
                 found.update(event_names(node))
     return found - {"output", "message"}  # of `--json` only, not in the log
 

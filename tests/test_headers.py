@@ -51,7 +51,7 @@ def texts(path: Path) -> list[str]:
     if path.suffix != ".py":
         return re.findall(r"/\*.*?\*/", content(path), flags=re.DOTALL)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = ast.walk(ast.parse(content(path)))
+    nodes = ast.walk(rooms.parse(path))
     return [ast.get_docstring(node, clean=False) or "" for node in nodes if isinstance(node, documented)]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpt.image.interface.registry import BUILT_IN
+from tools import rooms
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
@@ -119,7 +120,7 @@ def test_packages_are_named_in_their_rooms_only() -> None:
         f"{relative}:{line} names {name}"
         for relative, path in _modules()
         if not relative.startswith(ROOMS)
-        for line, name in _named(ast.parse(path.read_text(encoding="utf-8")))
+        for line, name in _named(rooms.parse(path))
         if name not in _exempt(relative)
     ]
     assert wrong == [], (
@@ -133,7 +134,7 @@ def test_every_exemption_is_needed() -> None:
         for relative, path in _modules()
         for place in EXEMPT
         if relative.startswith(place)
-        for _, name in _named(ast.parse(path.read_text(encoding="utf-8")))
+        for _, name in _named(rooms.parse(path))
     }
     assert {(place, name) for place, (names, _) in EXEMPT.items() for name in names} <= used
 

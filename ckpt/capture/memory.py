@@ -15,6 +15,7 @@ from collections.abc import Collection
 
 from ckpt.capture.memory_groups import MemoryLeft, least_memory_left
 from ckpt.image.frames import _frames
+from ckpt.image.interface.mappings import SHARED, mappings
 
 __all__ = ["available", "prefer_for_oom_kill", "peak_bytes", "resident_bytes", "shared_files"]
 
@@ -37,27 +38,22 @@ def peak_bytes() -> int:
 def shared_files(copied: Collection[int] = ()) -> list[str]:
     """Paths of the files that this process has mapped for shared writing, but those mapped at the addresses ``copied``.
     Takes some 0.2 ms, more with more mappings."""
-    found = []
     try:
-        for line in _frames.read_file("/proc/self/maps").splitlines():
-            if b" rw-s " in line[:48]:
-                path = line.split(None, 5)[5:]
-                if path and _is_a_file(path[0]) and int(line.partition(b"-")[0], 16) not in copied:
-                    found.append(os.fsdecode(path[0].strip()))
+        found = [each for each in mappings(SHARED) if _is_a_file(each.path) and each.start not in copied]
     except OSError:
-        pass  # there is no /proc
-    return list(dict.fromkeys(found))
+        return []  # there is no /proc
+    return list(dict.fromkeys(each.path for each in found))
 
 
-def _is_a_file(path: bytes) -> bool:
+def _is_a_file(path: str) -> bool:
     """Is the mapped path a file whose content the program may change?
 
     Semaphores of ``multiprocessing`` are no such files: :mod:`ckpt.image.stdlib.processes` saves their values. Nor is what
     :mod:`ckpt.reduction` has in the host's memory: what an image has of it is not changed any more.
     """
-    if not path.startswith(b"/") or path.rpartition(b"/")[2].startswith(b"ckpt-reduction-"):
+    if not path.startswith("/") or path.rpartition("/")[2].startswith("ckpt-reduction-"):
         return False
-    return not path.startswith((b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/nvidia", b"/dev/shm/sem."))
+    return not path.startswith(("/dev/zero", "/memfd:", "/SYSV", "/dev/nvidia", "/dev/shm/sem."))
 
 
 def available(meminfo: str = "/proc/meminfo", proc: str = "/proc/self") -> MemoryLeft | None:

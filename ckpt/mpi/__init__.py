@@ -22,6 +22,7 @@ collective under way and a pending request like any other object.
     slots/         small collectives of a few ranks of one host
     comm/          communicators, messages (send, Send …), collectives (bcast, Bcast …), Message, Session
     active/        active messages: channels, their handlers, who calls these
+    members/       what windows and files have in common: handles, messages between the members of a group
     rma/           one-sided communication: `MPI.Win`, loaded at its first use
     io/            parallel files: `MPI.File`, loaded at its first use
     environment.py, mpi4py_private.py   functions of the module MPI, and those that packages of mpi4py call

@@ -23,6 +23,7 @@ from ckpt.capture.context import RankContext
 from ckpt.image.files.descriptors import note_our_directory, note_ours
 from ckpt.image.files.file_notes import FileNote
 from ckpt.image.files.moved import moved
+from ckpt.image.interface.mappings import SHARED, mappings
 from ckpt.image.process import moment
 from ckpt.undo import _watch
 from ckpt.undo.keeping import look
@@ -300,7 +301,5 @@ def _open_file(fd: int, note: FileNote) -> OpenFile | Uncovered | None:
 
 def _is_mapped(fd: int) -> bool:
     """Is the file mapped so that what is written to memory gets into it? It may then be changed anywhere."""
-    inode = str(os.fstat(fd).st_ino)  # the number of the device is another one there on Btrfs
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        rows = (line.split(maxsplit=5) for line in maps)
-        return any(row[1] == "rw-s" and row[4] == inode for row in rows)
+    inode = os.fstat(fd).st_ino  # the number of the device is another one there on Btrfs
+    return any(each.inode == inode for each in mappings(SHARED))

@@ -275,10 +275,7 @@ def _continue_job(
                     raise NoSuchJob(_NOTHING.format(job.path))
         claim(job, lock)
         launcher, adopted = (launch(), None) if going_on is None else going_on
-        try:
-            return _drive(job, lock, launcher, arguments, history, lines, new=False, adopted=adopted)
-        finally:
-            launcher.close()
+        return _drive(job, lock, launcher, arguments, history, lines, new=False, adopted=adopted)
 
 
 def _directory_of(job: JobDirectory, arguments: argparse.Namespace) -> str:
@@ -393,47 +390,43 @@ def _drive(
     adopted: Adopted | None = None,
 ) -> int:
     """Supervise the job to its end, and make sure that none of its processes is left. `adopted`: the ranks that run."""
-    from ckpt.controller.service.report import how_to_go_on
-    from ckpt.controller.service.service import Service
-
     location = lock.record.location
     assert location is not None, "claimed by the caller"
-    if adopted is None:
-        try:
-            launcher.serve(job_dir=job.path, runtime_dir=location.runtime, generation=lock.generation)
-        except BaseException:  # of hosts that cannot be used, or of a signal: no rank has started
-            launcher.close()
-            lock.clear_location()
-            raise
-    reporter = _reporter(job, arguments)
-    if new:
-        job.events.append(
-            "job-started", command=job.command, size=job.size, job=job.job_id, python=job.python
-        )
-        if not arguments.json and arguments.job is None:
-            reporter.say(f"job {os.path.relpath(job.path)}")
-    job.events.append(
-        "controller",
-        pid=os.getpid(),
-        host=location.host,
-        boot=location.boot,
-        generation=lock.generation,
-        lines=lines.epochs,
-        **({} if adopted is None else {"adopts": adopted.incarnation}),
-        **redundancy.fields(job, arguments),
-    )
-    hosts.announce(arguments, job, lock, launcher, history, reporter.say)
-    options = _options(job, arguments, new=new)
-    options = hosts.with_faults(options, job, launcher, lambda name: _option(job, arguments, name))
-    if lines:
-        from ckpt.controller.cli import scripts
-
-        changed = scripts.changed(job.options.get("script"), _directory_of(job, arguments))
-        if changed is not None:
-            reporter.say(changed)
-    service = Service(job, lock, launcher, reporter, options, history=history, lines=lines, adopted=adopted)
-    code = EXIT_NOT_WRITTEN
+    reporter, code = _reporter(job, arguments), EXIT_NOT_WRITTEN
     try:
+        from ckpt.controller.service.report import how_to_go_on
+        from ckpt.controller.service.service import Service
+
+        if adopted is None:
+            launcher.serve(job_dir=job.path, runtime_dir=location.runtime, generation=lock.generation)
+        if new:
+            job.events.append(
+                "job-started", command=job.command, size=job.size, job=job.job_id, python=job.python
+            )
+            if not arguments.json and arguments.job is None:
+                reporter.say(f"job {os.path.relpath(job.path)}")
+        job.events.append(
+            "controller",
+            pid=os.getpid(),
+            host=location.host,
+            boot=location.boot,
+            generation=lock.generation,
+            lines=lines.epochs,
+            **({} if adopted is None else {"adopts": adopted.incarnation}),
+            **redundancy.fields(job, arguments),
+        )
+        hosts.announce(arguments, job, lock, launcher, history, reporter.say)
+        options = _options(job, arguments, new=new)
+        options = hosts.with_faults(options, job, launcher, lambda name: _option(job, arguments, name))
+        if lines:
+            from ckpt.controller.cli import scripts
+
+            changed = scripts.changed(job.options.get("script"), _directory_of(job, arguments))
+            if changed is not None:
+                reporter.say(changed)
+        service = Service(
+            job, lock, launcher, reporter, options, history=history, lines=lines, adopted=adopted
+        )
         code = service.run()
         if service.end is not None and service.end.kind == "stopped" and arguments.goes_on is None:
             reporter.say(how_to_go_on(job.path, service.supervisor.lines.newest))

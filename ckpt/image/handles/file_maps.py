@@ -5,8 +5,6 @@ still, and the copies take its place in the forked copy (:mod:`ckpt.image.handle
 memory, the image is written without a fork, and so is one of a program that has mapped anything else for shared writing: a
 file that has been removed, or has become shorter than what is mapped of it, or a device.
 
-What is mapped is read from ``/proc/self/maps``: there are no other means for what a library has mapped.
-
 Each rank imports this module at its start, and what it needs once a file is mapped, only then.
 """
 
@@ -20,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import Unpicklable
-from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library, Reducer, by_name, later
+from ckpt.image.interface.mappings import SHARED, Mapping, mappings
 
 if TYPE_CHECKING:
     from ckpt.image.stdlib.mapped import Span
@@ -109,23 +107,20 @@ def _bytes_of(spans: Iterable[Span]) -> int:
 def _spans() -> list[Span]:
     """Regular files that are mapped for shared writing, and can be read there. The interpreter's lock stays held."""
     try:
-        lines = _frames.read_file("/proc/self/maps").splitlines()
+        return [span for each in mappings(SHARED) if (span := _span(each)) is not None]
     except OSError:
         return []  # there is no /proc
-    return [span for line in lines if b" rw-s " in line[:48] and (span := _span(line)) is not None]
 
 
-def _span(line: bytes) -> Span | None:
-    bounds, _, offset, _, _, *path = line.split(None, 5)
-    if not path or not path[0].startswith(b"/") or path[0].startswith(b"/dev/"):
+def _span(found: Mapping) -> Span | None:
+    if not found.path.startswith("/") or found.path.startswith("/dev/"):
         return None
     from ckpt.image.stdlib.mapped import Span
 
-    start, _, end = bounds.partition(b"-")
-    span = Span(int(start, 16), int(end, 16), os.fsdecode(path[0].strip()), int(offset, 16))
+    span = Span(found.start, found.end, found.path, found.offset)
     try:
-        found = os.stat(span.path)
+        file = os.stat(span.path)
     except OSError:
         return None  # it has been removed
     needed = span.offset + span.end - span.start - mmap.PAGESIZE  # behind the file's last page is no memory
-    return span if stat.S_ISREG(found.st_mode) and found.st_size > needed else None
+    return span if stat.S_ISREG(file.st_mode) and file.st_size > needed else None

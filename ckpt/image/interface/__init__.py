@@ -2,6 +2,7 @@
 
     library     the base class of all such classes. Start reading here
     registry    the table of libraries, to which other distributions add by entry points
+    mappings    what is mapped into this process
     transient   objects and functions at which no image is taken, because they last for a moment
 
 Not here: the classes themselves (:mod:`ckpt.image.libraries`, `compiled`, `tools`, `stdlib` and others).

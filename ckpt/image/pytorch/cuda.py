@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ckpt.image.errors import ObjectRefused, Unpicklable
-from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library, Reducer
+from ckpt.image.interface.mappings import SHARED, mappings
 from ckpt.image.libraries.tensors import Copied, gpu_of, put_copies
 from ckpt.image.pytorch import devices, generators
 from ckpt.image.pytorch.host_memory import HostMemory
@@ -38,7 +38,7 @@ __all__ = ["Cuda"]
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MREMAP_MAYMOVE_FIXED = 1 | 2
-_PINNED_PLACES = (b"/dev/zero", b"/dev/nvidia")
+_PINNED_PLACES = ("/dev/zero", "/dev/nvidia")
 _CAPTURING = "a graph of CUDA is being captured, which no image can hold"
 _GRAPH = (
     "a graph of CUDA is memory of the driver, which no image can hold; `del` it before a checkpoint "
@@ -113,16 +113,14 @@ class Cuda(Library):
 
     def _pinned_ranges(self, torch: Any) -> Iterator[tuple[int, int]]:
         """Address and size of the memory of the host that CUDA has given out to the program."""
-        for line in _frames.read_file("/proc/self/maps").splitlines():
-            if b" rw-s " not in line[:48]:
-                continue
-            path = line.split(None, 5)[5:]
-            if not path or not path[0].startswith(_PINNED_PLACES):
-                continue
-            first, last = (int(bound, 16) for bound in line.split(None, 1)[0].split(b"-"))
-            is_own = self._memory.address <= first < self._memory.address + self._memory.nbytes
-            if not is_own and _bytes_at(torch, first, _PAGE_BYTES).is_pinned():
-                yield first, last - first
+        for each in mappings(SHARED):
+            is_own = self._memory.address <= each.start < self._memory.address + self._memory.nbytes
+            if (
+                each.path.startswith(_PINNED_PLACES)
+                and not is_own
+                and _bytes_at(torch, each.start, _PAGE_BYTES).is_pinned()
+            ):
+                yield each.start, each.end - each.start
 
     def _note(self, torch: Any) -> None:
         in_use = _devices_in_use(torch)

@@ -10,8 +10,6 @@ Therefore this memory is copied before the fork (:mod:`ckpt.image.handles.file_m
 (:mod:`ckpt.capture.choice`). A child that meets such a mapping all the same refuses it.
 
 A file in ``/dev/shm`` that is gone at a restart is made again: it is a block of shared memory.
-
-The file behind a mapping, and the access to it, are read from ``/proc/self/maps``.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from typing import Any
 
 from ckpt.image.errors import RestoreError
 from ckpt.image.files import numbers
+from ckpt.image.interface.mappings import mappings
 from ckpt.transport.records import dataclass
 from ckpt.transport.wires.crossmemory import address_of
 
@@ -119,16 +118,13 @@ def _access(place: str, shared: bool, writable: bool) -> int:
 
 def _mapping(address: int) -> _Place:
     """``(path or "", is shared, is writable, offset in the file)`` of the memory at an address."""
-    with open("/proc/self/maps", "rb") as maps:
-        for line in maps:
-            span, mode, offset, _, inode, *path = line.split(None, 5)
-            start, end = (int(bound, 16) for bound in span.split(b"-"))
-            if start <= address < end:
-                shared, writable = mode[3:4] == b"s", mode[1:2] == b"w"
-                place = os.fsdecode(path[0].strip()) if path and int(inode) else ""
-                if place.startswith("/dev/zero"):  # anonymous shared memory
-                    place = ""
-                return place, shared and bool(place), writable, int(offset, 16) + address - start
+    for each in mappings():
+        if each.start <= address < each.end:
+            place = each.path if each.inode else ""
+            if place.startswith("/dev/zero"):  # anonymous shared memory
+                place = ""
+            is_shared = each.mode[3:4] == b"s" and bool(place)
+            return place, is_shared, each.mode[1:2] == b"w", each.offset + address - each.start
     raise PicklingError("a mapping that the kernel does not list")
 
 

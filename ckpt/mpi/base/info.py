@@ -212,7 +212,7 @@ INFO_ENV = Info.Create_env(["python"])
 
 
 class HasInfo:
-    """Mixin for Comm and Win: hints."""
+    """Mixin for Comm, Win and File: hints."""
 
     __slots__ = ()
 

@@ -12,6 +12,7 @@ from ckpt.mpi.base.info import INFO_NULL, HasInfo
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.base.process import process_state
 from ckpt.mpi.comm.comm_base import CommBase
+from ckpt.mpi.comm.guard import handled
 from ckpt.mpi.datatypes.memory import buffer_type
 from ckpt.mpi.engine import worlds
 from ckpt.mpi.engine.operations import Done
@@ -23,6 +24,7 @@ class CommObject(CommBase, HasAttributes, HasErrhandler, HasInfo):
 
     __slots__ = ()
     _errhandler_kind = "Comm"
+    _handled = handled
 
     # -- attributes --------------------------------------------------------------------------------
 

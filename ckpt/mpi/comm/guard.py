@@ -1,6 +1,7 @@
-"""Error handlers of communicators: every public method of a communicator that raises MpiException calls `handled` first.
+"""Error handlers: every public method of a communicator, window or file that raises MpiException calls `_handled` first.
 
-Errors of calls on a null communicator use the error handler of COMM_SELF, as the MPI standard requires.
+That of communicators and windows is `handled`. Errors of calls on a null one use the error handler of COMM_SELF, as the MPI
+standard requires.
 
 `guard_all` wraps the public methods of a class. The methods in DIRECT are not wrapped, because a wrapper makes small
 messages slower. They contain `except MpiException as error: raise handled(self, error)` themselves.
@@ -27,7 +28,7 @@ _NO_CALLS = frozenset({"Get_errhandler", "Set_errhandler", "Call_errhandler", "A
 
 
 def handled(comm: Any, error: MpiException) -> MpiException:
-    """Call the communicator's error handler, unless `error` was handled before. Returns `error`, for the caller to raise.
+    """Call the object's error handler, unless `error` was handled before. Returns `error`, for the caller to raise.
 
     A fatal handler ends the job, and does not return."""
     if error.handled:
@@ -44,7 +45,7 @@ def handled(comm: Any, error: MpiException) -> MpiException:
 
 
 def guard(method: Any) -> Any:
-    """Wrap a method of a communicator: its MpiException goes through `handled`."""
+    """Wrap a method: its MpiException goes through the object's `_handled`."""
 
     @functools.wraps(method)
     @captured_in_threads
@@ -52,16 +53,16 @@ def guard(method: Any) -> Any:
         try:
             return method(self, *args, **options)
         except MpiException as error:
-            raise handled(self, error)  # noqa: B904
+            raise self._handled(error)  # noqa: B904
 
     return guarded
 
 
-def guard_all(*classes: type) -> None:
-    """Wrap the public methods that these classes define with `guard`."""
+def guard_all(*classes: type, direct: frozenset[str] = DIRECT) -> None:
+    """Wrap the public methods that these classes define with `guard`, those in `direct` excepted."""
     for cls in classes:
         for name, value in list(vars(cls).items()):
-            if name.startswith("_") or name in DIRECT or name in _NO_CALLS:
+            if name.startswith("_") or name in direct or name in _NO_CALLS:
                 continue
             if type(value) is FunctionType:
                 setattr(cls, name, guard(value))

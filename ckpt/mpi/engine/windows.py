@@ -8,7 +8,7 @@ What handles a message may send, but never waits, and reports an error to the se
     open       messages are handled
     removed    freed by all members, and nothing comes any more
 
-Not here: what a window is (ckpt/mpi/rma/).
+Not here: what a window is (ckpt/mpi/members/state.py).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ckpt.mpi.comm.guard import guard_all
 from ckpt.mpi.io.accesses import Accesses
-from ckpt.mpi.io.handle import guard_all
 from ckpt.mpi.io.opening import Opening
 from ckpt.mpi.io.properties import Properties
 from ckpt.mpi.io.shared import SharedPointer
@@ -18,9 +18,9 @@ class File(Opening, SharedPointer, Properties):
     _constants: ClassVar[tuple[str, ...]] = ("FILE_NULL",)
 
     def __repr__(self) -> str:
-        state = self._state
-        if state is None or state.closed:
+        if not self:
             return f"<{type(self).__name__} null>"
+        state = self._alive()
         return f"<{type(self).__name__} {state.path}: rank {state.rank} of {len(state.group)}>"
 
     def _discard(self) -> None:

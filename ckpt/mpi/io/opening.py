@@ -12,6 +12,7 @@ from typing import Any
 from ckpt.mpi.base.errors import ERR_COMM, ERR_IO, MpiException
 from ckpt.mpi.base.info import INFO_NULL, Info
 from ckpt.mpi.base.integers import argument
+from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.comm.communicator import Intracomm
 from ckpt.mpi.comm.unsupported import not_offered
 from ckpt.mpi.io import modes
@@ -19,6 +20,7 @@ from ckpt.mpi.io.collective import together
 from ckpt.mpi.io.handle import FileHandle, defaults, handled
 from ckpt.mpi.io.state import WRITER, FileState
 from ckpt.mpi.io.writer import Writer
+from ckpt.mpi.members.state import private_copy
 
 _NEW_FILE = 0o666
 
@@ -27,9 +29,7 @@ def file_of(engine: Any, state: FileState) -> Any:
     """A new handle of a file, for its error handler."""
     from ckpt.mpi.io.file import File
 
-    file = FileHandle.__new__(File)
-    file._state = state
-    return file
+    return File._of(state)
 
 
 class Opening(FileHandle):
@@ -51,9 +51,7 @@ class Opening(FileHandle):
             raise handled(None, error)  # noqa: B904
         state.info.update(info.items())
         state.errhandler = defaults().errhandler
-        file = FileHandle.__new__(cls)
-        file._state = state
-        return file
+        return cls._of(state)
 
     @classmethod
     def Delete(cls, filename: Any, info: Info = INFO_NULL) -> None:
@@ -83,7 +81,7 @@ class Opening(FileHandle):
         if failure is not None:
             failure = handled(self, failure)
         _leave(state)
-        self._state = None
+        self._shared = NULL_PART
         if failure is not None:
             raise failure
 
@@ -99,13 +97,9 @@ def _opened(comm: Any, path: str, amode: int) -> FileState:
             "File.Open", f"parallel files go by the messages of windows: {engine.windows.refusal}"
         )
     problem = _problem(amode)
-    private = comm._copy_of(comm._new_base(), None)
-    private._shared.errhandler = None
+    private = private_copy(comm)
     state = FileState(engine, private, path, amode, file_of)
-    with engine.lock:
-        comm._shared.parts += (state.number,)
-        if comm._shared.revoked:
-            engine.failed_ranks.revoke(state.number)
+    state.join(comm)
     try:
         size = together(private, amode, _open_first, state, what="the access mode", error=problem)
         together(private, None, _nothing, error=_open_here(state))
@@ -188,7 +182,6 @@ def _end(values: list[Any], writer: Writer, deletes: bool) -> None:
 
 def _leave(state: FileState) -> None:
     """Close a file at this rank."""
-    engine = state.engine
     failure: OSError | None = None
     writing = -1 if state.writer is None else state.writer.writing
     for fd in (writing, state.reading):
@@ -198,14 +191,6 @@ def _leave(state: FileState) -> None:
         except OSError as error:
             failure = error
     state.reading = -1
-    with engine.lock:
-        state.closed = True
-        if engine.failed_ranks.known:
-            engine.windows.add(state)  # members that got further than this rank are told
-        else:
-            engine.windows.remove(state)
-        for shared in engine.shared.values():
-            shared.parts = tuple([part for part in shared.parts if part != state.number])
-    state.private.Free()
+    state.leave()
     if failure is not None:
         raise MpiException(ERR_IO, f"{state.path}: {failure.strerror}")

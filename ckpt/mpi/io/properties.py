@@ -7,8 +7,7 @@ from typing import Any
 
 from ckpt.mpi.base.constants import NUMBERS
 from ckpt.mpi.base.errors import ERR_ARG, ERR_TYPE, ERROR_CLASSES, MpiException
-from ckpt.mpi.base.group import Group
-from ckpt.mpi.base.info import INFO_NULL, HasInfo, Info
+from ckpt.mpi.base.info import INFO_NULL, Info
 from ckpt.mpi.base.integers import COUNT, argument
 from ckpt.mpi.comm.unsupported import not_offered
 from ckpt.mpi.datatypes.datatypes import BYTE, Datatype
@@ -24,7 +23,7 @@ DISPLACEMENT_CURRENT = NUMBERS["DISPLACEMENT_CURRENT"]
 _DATAREPS = ("native", "internal", "external32")
 
 
-class Properties(FileHandle, HasInfo):
+class Properties(FileHandle):
     """Base class of File with these methods."""
 
     __slots__ = ()
@@ -113,25 +112,6 @@ class Properties(FileHandle, HasInfo):
     @property
     def amode(self) -> int:
         return self.Get_amode()
-
-    def Get_group(self) -> Group:
-        state = self._alive()
-        return Group._make(state.group, state.engine.progress.rank)
-
-    @property
-    def group(self) -> Group:
-        return self.Get_group()
-
-    @property
-    def group_size(self) -> int:
-        return len(self._alive().group)
-
-    @property
-    def group_rank(self) -> int:
-        return self._alive().rank
-
-    def _hints(self) -> dict[str, str]:
-        return self._alive().info
 
     def Set_atomicity(self, flag: bool) -> None:
         """Should what one rank writes be seen by others at once and as a whole? Collective. MpiException (ERR_NOT_SAME)."""

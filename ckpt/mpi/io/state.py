@@ -1,7 +1,6 @@
 """A file at every rank that has it open, which all its handles share: what is under way, and the messages between the ranks.
 
-The engine knows it as a `Window` (ckpt/mpi/engine/windows.py): messages are handled at once, also while the program
-computes. It is part of the image. Rank 0 of the group does all writing (writer.py).
+Messages are handled at once, also while the program computes. Rank 0 of the group does all writing (writer.py).
 
 Who reads? In a job of one host each rank by itself: what others have written, and this rank has been told of by a message,
 is in the file. With several hosts, and in atomic mode, rank 0 reads, too: a network file system shows a host what others
@@ -24,6 +23,7 @@ from ckpt.mpi.io import modes, wire
 from ckpt.mpi.io.operations import Access, fail, read_here, represent
 from ckpt.mpi.io.view import Ranges, View
 from ckpt.mpi.io.writer import Writer
+from ckpt.mpi.members.state import MemberState, unpack_error
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
@@ -32,49 +32,31 @@ WRITER = 0
 """The rank in the group that writes."""
 
 
-class FileState:
-    """`group`: world ranks of the members. `private`: a communicator of them for the file's own collectives. `reading`: this
-    rank's descriptor; -1: it has none. `writer`: at rank WRITER. `types`: etype and filetype of the view, for Get_view.
-    `swaps`: the representation of the view has another byte order. `split`: the split collective under way, and its kind."""
+class FileState(MemberState):
+    """`reading`: this rank's descriptor; -1: it has none. `writer`: at rank WRITER. `types`: etype and filetype of the view,
+    for Get_view. `swaps`: the representation of the view has another byte order. `split`: the split collective under way,
+    and its kind."""
 
     __slots__ = (
         "amode",
         "atomic",
-        "closed",
         "datarep",
-        "engine",
-        "errhandler",
-        "group",
-        "handle",
-        "info",
-        "number",
         "path",
-        "pending",
         "position",
-        "private",
-        "rank",
         "reading",
-        "revoked",
         "split",
-        "token",
         "types",
         "view",
         "writer",
     )
+    _kind = "file"
 
     def __init__(
         self, engine: Engine, private: Any, path: str, amode: int, handle: Callable[..., Any]
     ) -> None:
-        self.engine = engine
-        self.private = private
-        self.number: int = private._shared.base
-        self.group: tuple[int, ...] = private._shared.group
-        self.rank: int = private.rank
+        super().__init__(engine, private, handle)
         self.path = path
         self.amode = amode
-        self.handle = handle
-        self.errhandler: Any = None
-        self.info: dict[str, str] = {}
         self.writer: Writer | None = None
         self.reading = -1
         self.position = 0
@@ -82,23 +64,11 @@ class FileState:
         self.datarep = "native"
         self.view = View(0, BYTE.layout, BYTE.layout, writes=True)
         self.atomic = False
-        self.closed = False
-        self.revoked = False
         self.split: tuple[str, Any] | None = None
-        self.token = 0
-        self.pending: dict[int, Access] = {}
 
     @property
     def swaps(self) -> bool:
         return self.datarep == "external32"
-
-    def failure(self) -> MpiException | None:
-        """The error of what needs the rank that writes, if that has failed, or of a revoked communicator; else None."""
-        if self.revoked:
-            return MpiException(ERR_REVOKED, "the communicator of the file is revoked")
-        world = self.group[WRITER]
-        failed_ranks = self.engine.failed_ranks
-        return failed_ranks.failure(world) if world in failed_ranks.known else None
 
     # -- accesses ----------------------------------------------------------------------------------
 
@@ -165,7 +135,7 @@ class FileState:
 
     def _ends(self, operation: Access, is_empty: bool) -> bool:
         """End the operation here if there is nothing to do, or nobody who does it."""
-        failure = self.failure()
+        failure = self.failure(WRITER)
         if failure is not None:
             fail(operation, failure)
         elif is_empty:
@@ -174,40 +144,27 @@ class FileState:
 
     def _expect(self, operation: Access, at: int, nbytes: int) -> int:
         """The token of a message that the operation waits for."""
-        self.token += 1
-        self.pending[self.token] = operation
-        operation.unanswered[self.token] = (at, nbytes)
-        self.engine.windows.awaited += 1
-        return self.token
+        token = self.expect(operation)
+        operation.unanswered[token] = (at, nbytes)
+        return token
 
     # -- messages; the engine's lock is held ---------------------------------------------------------
 
-    def post(
-        self, rank: int, action: int, token: int, body: bytes = b"", payload: Buffer | None = None
-    ) -> None:
-        """Send a message to a member; a message to this rank is handled before this returns."""
-        world = self.group[rank]
-        head = envelope.pack(envelope.WINDOW, self.rank, action, self.number, token) + body
-        if rank == self.rank:
-            self.on_message(world, head if payload is None else b"".join((head, payload)))
-        elif payload is None or len(payload) < wire.COPY_BYTES:
-            self.engine.progress.send(world, head if payload is None else b"".join((head, payload)))
+    def _leave(self) -> None:
+        self.freed = True
+        if self.engine.failed_ranks.known:
+            self.engine.windows.add(self)  # members that got further than this rank are told
         else:
-            self.engine.progress.send(world, head, payload)
+            self.engine.windows.remove(self)
 
-    def on_message(self, src: int, data: Buffer) -> None:
-        """Handle a message of the world rank `src`. Messages of ranks that have failed are dropped."""
-        if src in self.engine.failed_ranks.known:
-            return
-        _, member, action, _, token = envelope.unpack(data)
+    def _handle(self, member: int, action: int, token: int, data: Buffer) -> None:
         if action <= wire.SIZE:
             if self.writer is not None:
                 self.writer.on_message(self, member, action, token, data)
             return
-        operation = self.pending.pop(token, None)
+        operation = self.answered(token)
         if operation is None:
             return
-        self.engine.windows.awaited -= 1
         self._answered(operation, action, token, data)
         operation.unanswered.pop(token, None)
         if not operation.unanswered and not operation.done:
@@ -216,7 +173,7 @@ class FileState:
     def _answered(self, operation: Access, action: int, token: int, data: Buffer) -> None:
         try:
             if action == wire.FAILED:
-                operation.error = operation.error or MpiException(*wire.unpack_error(data))
+                operation.error = operation.error or unpack_error(data)
             elif action == wire.DATA:
                 operation.take(token, data, envelope.SIZE)
             elif action == wire.NUMBER:
@@ -225,11 +182,10 @@ class FileState:
             operation.error = MpiException(ERR_IO, f"what was read cannot be stored: {error}")
 
     def _end_all(self, error: MpiException) -> None:
-        for operation in list(self.pending.values()):
-            self.engine.windows.awaited -= 1
+        for token in list(self.pending):
+            operation = self.answered(token)
             if not operation.done:
                 fail(operation, error)
-        self.pending.clear()
 
     def lost(self, ranks: Sequence[int]) -> None:
         """World ranks have failed: if one of them is the one that writes, what waits for it ends."""

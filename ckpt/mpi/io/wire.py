@@ -19,7 +19,6 @@ Not here: what the messages do (writer.py, state.py).
 
 from __future__ import annotations
 
-import pickle
 import struct
 from array import array
 from itertools import chain
@@ -37,9 +36,6 @@ DATA = 6
 NUMBER = 7
 FAILED = 8
 """Up to SIZE the rank that writes handles the message, from DONE on the one that has asked."""
-
-COPY_BYTES = 2 << 20
-"""Data of this size or more are passed to the transport by reference, as those of messages (comm/buffer_messages.py)."""
 
 CHUNK_BYTES = 16 << 20
 """An access of more is several messages, between which the rank that writes gets on with others."""
@@ -71,17 +67,6 @@ def unpack_number(data: Buffer) -> int:
     """The number of an ADVANCE or NUMBER message."""
     number: int = _NUMBER.unpack_from(data, envelope.SIZE)[0]
     return number
-
-
-def pack_error(code: int, text: str) -> bytes:
-    """The body of FAILED."""
-    return pickle.dumps((code, text), 5)
-
-
-def unpack_error(data: Buffer) -> tuple[int, str]:
-    """(error code, text) of a FAILED message."""
-    code, text = pickle.loads(memoryview(data)[envelope.SIZE :])
-    return code, text
 
 
 def chunks(ranges: Ranges, *, is_atomic: bool) -> list[tuple[Ranges, int]]:

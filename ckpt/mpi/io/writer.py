@@ -15,10 +15,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ckpt.mpi.base.errors import ERR_INTERN, ERR_OTHER, ERR_PROC_FAILED, MpiException
+from ckpt.mpi.base.errors import ERR_INTERN, ERR_PROC_FAILED, MpiException
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.io import disk, modes, wire
 from ckpt.mpi.io.view import Ranges
+from ckpt.mpi.members.state import pack_error
 
 
 class Writer:
@@ -96,15 +97,11 @@ class Writer:
     def on_message(self, state: Any, member: int, action: int, token: int, data: Buffer) -> None:
         """Handle a message of a member. Never raises: the member gets the error."""
         try:
-            if state.closed:
+            if state.freed:
                 raise MpiException(ERR_PROC_FAILED, "the file was closed, because a member has failed")
             answer, body, payload = self._handle(action, data)
         except Exception as error:
-            if isinstance(error, MpiException):
-                failure = error.error_code, f"at rank {state.rank}: {error.detail}"
-            else:
-                failure = ERR_OTHER, f"at rank {state.rank}: {type(error).__name__}: {error}"
-            answer, body, payload = wire.FAILED, wire.pack_error(*failure), None
+            answer, body, payload = wire.FAILED, pack_error(error, state.rank), None
         state.post(member, answer, token, body, payload)
 
     def _handle(self, action: int, data: Buffer) -> tuple[int, bytes, Buffer | None]:

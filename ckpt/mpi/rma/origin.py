@@ -6,7 +6,7 @@ State of one target here:
     lent       large sends that still read the program's memory
     error      an operation without a request has failed since the last synchronization, which will raise it
 
-`pending` has the operations that wait for an answer, by token. Answers of one target come in the order of the operations.
+Answers of one target come in the order of the operations.
 
 Not here: what the program may call when (epochs.py), the calls (transfers.py, synchronization.py).
 """
@@ -19,7 +19,9 @@ from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import BOTTOM
 from ckpt.mpi.base.errors import ERR_RMA_RANGE, MpiException
 from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.engine.engine import COPY_BYTES
 from ckpt.mpi.engine.operations import BufferSend, Done, Operation
+from ckpt.mpi.members.state import unpack_error
 from ckpt.mpi.rma import direct, wire
 from ckpt.mpi.rma.operations import Answered
 
@@ -31,12 +33,10 @@ if TYPE_CHECKING:
 class Origin:
     """The origin's side of one window at one rank. All methods need the engine's lock; none waits."""
 
-    __slots__ = ("changing", "errors", "lent", "pending", "posted", "token", "window")
+    __slots__ = ("changing", "errors", "lent", "posted", "window")
 
     def __init__(self, window: WindowState) -> None:
         self.window = window
-        self.token = 0
-        self.pending: dict[int, Answered] = {}
         self.changing: set[int] = set()
         self.lent: dict[int, list[BufferSend]] = {}
         self.errors: dict[int, MpiException] = {}
@@ -50,7 +50,7 @@ class Origin:
         data = spec.read()
         self.changing.add(target)
         sequence = self.window.post(target, action, 0, wire.describe(what), data)
-        if target == self.window.rank or len(data) < wire.COPY_BYTES or not spec.dense:
+        if target == self.window.rank or len(data) < COPY_BYTES or not spec.dense:
             return Done()
         sent = BufferSend(self.window.engine, self.window, self.window.group[target], sequence)  # type: ignore[arg-type]
         self.lent.setdefault(target, []).append(sent)
@@ -67,10 +67,7 @@ class Origin:
     ) -> Answered:
         """Send a message that has an answer."""
         operation = Answered(self.window, target, result_spec, own_request=own_request)
-        self.token += 1
-        self.pending[self.token] = operation
-        self.window.engine.windows.awaited += 1
-        self.window.post(target, action, self.token, body)
+        self.window.post(target, action, self.window.expect(operation), body)
         return operation
 
     def get(self, target: int, what: wire.Description, into: BufferSpec, *, own_request: bool) -> Operation:
@@ -81,7 +78,7 @@ class Origin:
             reads = direct.reads_of(self.window.engine)
         if reads is not None:
             unordered = target in self.changing or any(
-                each.target == target for each in self.pending.values()
+                each.target == target for each in self.window.pending.values()
             )
             if not unordered and reads.read(self.window.number, target, what.offset, into):
                 operation = Done()
@@ -95,7 +92,7 @@ class Origin:
         """The operations after whose end all that was begun at the target is done there. Begins a FLUSH if needed."""
         if target in self.changing:
             return [self.flushing(target, wire.FLUSH)]
-        return [each for each in self.pending.values() if each.target == target]
+        return [each for each in self.window.pending.values() if each.target == target]
 
     def flushing(self, target: int, action: int) -> Operation:
         """Send a FLUSH or an UNLOCK with an answer. All that was begun before is done when it is done."""
@@ -105,10 +102,9 @@ class Origin:
 
     def abandon(self, operation: Operation) -> None:
         """Nobody waits for this operation any more; its answer, if it still comes, has no effect."""
-        for token, each in list(self.pending.items()):
+        for token, each in list(self.window.pending.items()):
             if each is operation:
-                del self.pending[token]
-                self.window.engine.windows.awaited -= 1
+                self.window.answered(token)
 
     def take_error(self, target: int) -> MpiException | None:
         """The error that a synchronization with the target raises; it is reported once."""
@@ -126,12 +122,11 @@ class Origin:
             if reads is not None:
                 reads.learn(self.window.number, member, bytes(memoryview(data)[envelope.SIZE :]))
             return
-        operation = self.pending.pop(token, None)
+        operation = self.window.answered(token)
         if operation is None:
             return  # it was abandoned
-        self.window.engine.windows.awaited -= 1
         if action == wire.FAILED:
-            self._fail(operation, MpiException(*wire.unpack_error(data)))
+            self._fail(operation, unpack_error(data))
         elif operation.result_spec is not None:
             self._fill(operation, operation.result_spec, data)
         operation.done = True
@@ -155,9 +150,8 @@ class Origin:
     def lost(self, target: int, error: MpiException) -> None:
         """The target has died: operations on it end with the error."""
         self.changing.discard(target)
-        for token, operation in list(self.pending.items()):
+        for token, operation in list(self.window.pending.items()):
             if operation.target == target:
-                del self.pending[token]
-                self.window.engine.windows.awaited -= 1
+                self.window.answered(token)
                 self._fail(operation, error)
                 operation.done = True

@@ -1,7 +1,7 @@
 """The state of one window at one rank, which all its handles share: both sides of it, and the messages between members.
 
-The engine knows it as a `Window` (ckpt/mpi/engine/windows.py). It is part of the image: messages that were handled are
-in the memory and the state, all others are in the port. Messages of this rank to itself are handled at once.
+Messages that were handled are in the memory and the state, so in the image; all others are in the port. Messages of this
+rank to itself are handled at once.
 
 Not here: the program's calls (window.py and the modules it is composed of).
 """
@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ckpt.mpi.base import envelope
-from ckpt.mpi.base.errors import ERR_REVOKED, MpiException
 from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.members.state import MemberState
 from ckpt.mpi.rma import direct, wire
 from ckpt.mpi.rma.epochs import Epochs
 from ckpt.mpi.rma.exposed import Dynamic, Exposed, Fixed
@@ -24,34 +23,24 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
 
 
-class WindowState:
+class WindowState(MemberState):
     """One window at one rank.
 
-    `group`: world ranks of the members. `sizes`, `units`: size in bytes and displacement unit of each member's memory;
-    `sizes` is None for a dynamic window. `private`: a communicator of the members for the window's own collectives."""
+    `sizes`, `units`: size in bytes and displacement unit of each member's memory; `sizes` is None for a dynamic window."""
 
     __slots__ = (
         "attributes",
-        "engine",
         "epochs",
-        "errhandler",
         "exposed",
         "flavor",
-        "freed",
-        "group",
-        "handle",
-        "info",
         "name",
-        "number",
         "origin",
-        "private",
-        "rank",
-        "revoked",
         "sizes",
         "target",
         "unit",
         "units",
     )
+    _kind = "window"
 
     def __init__(
         self,
@@ -62,24 +51,14 @@ class WindowState:
         unit: int,
         handle: Callable[[Engine, WindowState], object],
     ) -> None:
-        self.engine = engine
-        self.private = private
-        self.number: int = private._shared.base
-        self.group: tuple[int, ...] = private._shared.group
-        self.rank: int = private.rank
+        super().__init__(engine, private, handle)
         self.flavor = flavor
         self.exposed = exposed
         self.unit = unit
-        self.handle = handle
         self.sizes: tuple[int, ...] | None = None
         self.units: tuple[int, ...] = ()
         self.name = ""
-        self.info: dict[str, str] = {}
-        self.errhandler: Any = None
         self.attributes: dict[int, Any] = {}
-        self.freed = False
-        self.revoked = False
-        """The communicator that the window was made of is revoked: nothing may begin, and what was begun has ended."""
         self.epochs = Epochs()
         self.target = Target(self, exposed)
         self.origin = Origin(self)
@@ -99,18 +78,11 @@ class WindowState:
         """The attached memory of a dynamic window; None for another one."""
         return self.exposed if isinstance(self.exposed, Dynamic) else None
 
-    def failure(self, rank: int) -> MpiException | None:
-        """The error of operations with a member (rank in the window) that has failed, or of a revoked window; else None."""
-        if self.revoked:
-            return MpiException(ERR_REVOKED, "the communicator of the window is revoked")
-        world = self.group[rank]
-        failed_ranks = self.engine.failed_ranks
-        return failed_ranks.failure(world) if world in failed_ranks.known else None
+    # -- the engine's lock is held -----------------------------------------------------------------
 
-    def free(self) -> None:
-        """All members have called Free, or one has failed: then some may still send, and are told that this rank has left.
-
-        The engine's lock is held."""
+    def _leave(self) -> None:
+        if self.engine.failed_ranks.known and not self.freed:
+            self.engine.windows.add(self)  # members that got further than this rank are told
         self.freed = True
         reads = direct.reads_of(self.engine)
         if reads is not None:
@@ -119,28 +91,7 @@ class WindowState:
         if not self.engine.failed_ranks.known:
             self.engine.windows.remove(self)
 
-    # -- messages; the engine's lock is held --------------------------------------------------------
-
-    def post(
-        self, rank: int, action: int, token: int = 0, body: bytes = b"", payload: Buffer | None = None
-    ) -> int:
-        """Send a message to a member; a message to this rank is handled before this returns.
-
-        Returns the transport's sequence number, by which a large payload that is sent by reference is acknowledged."""
-        world = self.group[rank]
-        head = envelope.pack(envelope.WINDOW, self.rank, action, self.number, token) + body
-        if rank == self.rank:
-            self.on_message(world, head if payload is None else b"".join((head, payload)))
-            return 0
-        if payload is None or len(payload) < wire.COPY_BYTES:
-            return self.engine.progress.send(world, head if payload is None else b"".join((head, payload)))
-        return self.engine.progress.send(world, head, payload)
-
-    def on_message(self, src: int, data: Buffer) -> None:
-        """Handle a message of the world rank `src`. Messages of ranks that have failed are dropped."""
-        if src in self.engine.failed_ranks.known:
-            return
-        _, member, action, _, token = envelope.unpack(data)
+    def _handle(self, member: int, action: int, token: int, data: Buffer) -> None:
         if action >= wire.POST:
             self.origin.on_message(member, action, token, data)
         else:

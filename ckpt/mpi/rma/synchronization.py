@@ -258,7 +258,7 @@ def _flush_local(state: WindowState, targets: tuple[int, ...]) -> None:
     waited: list[Operation] = []
     for target in targets:
         waited += state.origin.lent.pop(target, [])
-        waited += [each for each in state.origin.pending.values() if each.target == target]
+        waited += [each for each in state.pending.values() if each.target == target]
     _raise(_finish(state, targets, waited))
 
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ckpt.mpi.base.errors import ERR_INTERN, ERR_OTHER, ERR_PROC_FAILED, ERR_TYPE, MpiException
+from ckpt.mpi.base.errors import ERR_INTERN, ERR_PROC_FAILED, ERR_TYPE, MpiException
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import BufferSpec
 from ckpt.mpi.datatypes.op import combine_predefined
+from ckpt.mpi.members.state import pack_error
 from ckpt.mpi.rma import direct, wire
 from ckpt.mpi.rma.exposed import Exposed, Fixed
 from ckpt.mpi.rma.locks import Grant, LockQueue
@@ -38,8 +39,8 @@ class Target:
         self.window = window
         self.exposed = exposed
         self.lock = LockQueue()
-        self.failures: dict[int, tuple[int, str]] = {}
-        """The first error since the last report, by origin."""
+        self.failures: dict[int, bytes] = {}
+        """The first error since the last report, packed, by origin."""
         self.completed: dict[int, int] = {}
 
     def on_message(self, origin: int, action: int, token: int, data: Buffer) -> None:
@@ -47,14 +48,11 @@ class Target:
         try:
             self._handle(origin, action, token, data)
         except Exception as error:
-            if isinstance(error, MpiException):
-                failure = error.error_code, f"at rank {self.window.rank}: {error.detail}"
-            else:
-                failure = ERR_OTHER, f"at rank {self.window.rank}: {type(error).__name__}: {error}"
+            failure = pack_error(error, self.window.rank)
             if action in (wire.PUT, wire.ACCUMULATE):
                 self.failures.setdefault(origin, failure)
             else:
-                self.window.post(origin, wire.FAILED, token, wire.pack_error(*failure))
+                self.window.post(origin, wire.FAILED, token, failure)
 
     def _handle(self, origin: int, action: int, token: int, data: Buffer) -> None:
         if self.window.freed:
@@ -111,7 +109,7 @@ class Target:
         if failure is None:
             self.window.post(origin, wire.DONE, token)
         else:
-            self.window.post(origin, wire.FAILED, token, wire.pack_error(*failure))
+            self.window.post(origin, wire.FAILED, token, failure)
 
     def _tell(self, grants: list[Grant]) -> None:
         for origin, token in grants:

@@ -2,7 +2,7 @@
 
 A call checks its arguments, and for all but dynamic windows the range, before anything is sent; the target checks
 again. What only the target can see comes up in the call that synchronizes next (Flush, Unlock, Fence, Complete), or in
-the wait of the request. Put and Accumulate of less than COPY_BYTES (wire.py) copy the program's data; larger data must
+the wait of the request. Put and Accumulate of less than COPY_BYTES (engine.py) copy the program's data; larger data must
 stay unchanged until then.
 
 Not here: epochs (synchronization.py), the messages (wire.py, origin.py).

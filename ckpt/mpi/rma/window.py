@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from ckpt.mpi.base.attributes import HasAttributes
 from ckpt.mpi.base.constants import NUMBERS, BottomType
-from ckpt.mpi.base.errhandler import HasErrhandler
 from ckpt.mpi.base.errors import (
     ERR_DISP,
     ERR_OTHER,
@@ -24,18 +23,17 @@ from ckpt.mpi.base.errors import (
     ERR_WIN,
     MpiException,
 )
-from ckpt.mpi.base.group import Group
-from ckpt.mpi.base.info import INFO_NULL, HasInfo, Info
+from ckpt.mpi.base.info import INFO_NULL, Info
 from ckpt.mpi.base.integers import COUNT, argument
 from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.comm.communicator import Intracomm, self_of
-from ckpt.mpi.comm.guard import guard, guard_all
+from ckpt.mpi.comm.guard import guard_all
 from ckpt.mpi.comm.unsupported import not_offered
 from ckpt.mpi.datatypes.memory import buffer_type
 from ckpt.mpi.datatypes.op import prepare
 from ckpt.mpi.engine import worlds
+from ckpt.mpi.members.state import private_copy
 from ckpt.mpi.rma.exposed import Dynamic, Exposed, Fixed, size_of
-from ckpt.mpi.rma.handle import WinHandle
 from ckpt.mpi.rma.state import WindowState
 from ckpt.mpi.rma.synchronization import Synchronization, flush
 from ckpt.mpi.rma.transfers import Transfers
@@ -54,17 +52,14 @@ _SHARED = (
 
 def handle_of(engine: Any, shared: WindowState) -> Win:
     """A new handle of a window, for its error handler."""
-    win = WinHandle.__new__(Win)
-    win._shared = shared
-    return win
+    return Win._of(shared)
 
 
-class Win(Transfers, Synchronization, HasAttributes, HasErrhandler, HasInfo):
+class Win(Transfers, Synchronization, HasAttributes):
     """A window."""
 
     __slots__ = ()
     _constants: ClassVar[tuple[str, ...]] = ("WIN_NULL",)
-    _errhandler_kind = "Win"
 
     # -- making and freeing ------------------------------------------------------------------------
 
@@ -128,28 +123,12 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler, HasInfo):
             state.private.Barrier()
         except MpiException as failed:
             error = failed
-        _leave(state)
+        state.leave()
         self._shared = NULL_PART
         if error is not None:
             raise error
 
     # -- properties --------------------------------------------------------------------------------
-
-    def Get_group(self) -> Group:
-        state = self._alive()
-        return Group._make(state.group, state.engine.progress.rank)
-
-    @property
-    def group(self) -> Group:
-        return self.Get_group()
-
-    @property
-    def group_size(self) -> int:
-        return len(self._alive().group)
-
-    @property
-    def group_rank(self) -> int:
-        return self._alive().rank
 
     @property
     def attrs(self) -> tuple[int, int, int]:
@@ -201,10 +180,6 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler, HasInfo):
     def name(self, name: str) -> None:
         self.Set_name(name)
 
-    def _hints(self) -> dict[str, str]:
-        hints: dict[str, str] = self._alive().info
-        return hints
-
     def __repr__(self) -> str:
         if not self:
             return f"<{type(self).__name__} null>"
@@ -212,7 +187,7 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler, HasInfo):
         place = f"rank {state.rank} of {len(state.group)}"
         return f"<{type(self).__name__} {state.name or 'unnamed'}: {place}, {state.size} bytes>"
 
-    # -- attributes and errors ---------------------------------------------------------------------
+    # -- attributes --------------------------------------------------------------------------------
 
     def _attribute_table(self) -> dict[int, Any]:
         return self._alive().attributes
@@ -232,12 +207,6 @@ class Win(Transfers, Synchronization, HasAttributes, HasErrhandler, HasInfo):
         if keyval == NUMBERS["WIN_CREATE_FLAVOR"]:
             return state.flavor
         return UNIFIED if keyval == NUMBERS["WIN_MODEL"] else None
-
-    def _errhandler_slot(self) -> Any:
-        return self._alive()
-
-    def _fatal(self, code: int) -> None:
-        worlds.abort(code)
 
 
 def _of_the_program(memory: Any) -> Fixed:
@@ -271,11 +240,9 @@ def _make(cls: Any, flavor: int, comm: Any, info: Info, unit: int, expose: Any, 
     if engine.windows.refusal:
         raise not_offered("Win", engine.windows.refusal)
     exposed, problem = _exposed(expose, what, unit)
-    private = comm._copy_of(comm._new_base(), None)
-    private._shared.errhandler = None
+    private = private_copy(comm)
     state = WindowState(engine, private, flavor, exposed or Dynamic(), unit, handle_of)
-    with engine.lock:
-        _revoke_with(comm, private)
+    state.join(comm)
     mine = (flavor, state.size, unit, str(problem or ""))
     try:
         theirs = private.allgather(mine)
@@ -283,7 +250,7 @@ def _make(cls: Any, flavor: int, comm: Any, info: Info, unit: int, expose: Any, 
             raise problem
         _agree(theirs)
     except BaseException:
-        _leave(state)
+        state.leave()
         raise
     prepare()
     if flavor != FLAVOR_DYNAMIC:
@@ -292,28 +259,7 @@ def _make(cls: Any, flavor: int, comm: Any, info: Info, unit: int, expose: Any, 
     state.info.update(info.items())
     with engine.lock:
         engine.windows.add(state)
-    win = WinHandle.__new__(cls)
-    win._shared = state
-    return win
-
-
-def _revoke_with(comm: Any, private: Any) -> None:
-    """When `comm` is revoked, the window's communicator is, too. The engine's lock is held."""
-    comm._shared.parts += (private._shared.base,)
-    if comm._shared.revoked:
-        private._engine.failed_ranks.revoke(private._shared.base)
-
-
-def _leave(state: WindowState) -> None:
-    """Free a window at this rank."""
-    engine, private = state.engine, state.private
-    with engine.lock:
-        if engine.failed_ranks.known and not state.freed:
-            engine.windows.add(state)  # members that got further than this rank are told
-        state.free()
-        for shared in engine.shared.values():
-            shared.parts = tuple([part for part in shared.parts if part != state.number])
-    private.Free()
+    return cls._of(state)
 
 
 def _exposed(expose: Any, what: Any, unit: int) -> tuple[Exposed | None, Exception | None]:
@@ -335,9 +281,7 @@ def _agree(theirs: list[Any]) -> None:
             raise MpiException(ERR_WIN, f"rank {rank} makes another kind of window than rank 0")
 
 
-guard_all(Transfers, Synchronization, Win)
-for _name in ("Wait", "Test"):  # names that guard_all leaves alone, for the sake of requests
-    setattr(Synchronization, _name, guard(getattr(Synchronization, _name)))
+guard_all(Transfers, Synchronization, Win, direct=frozenset())
 
 WIN_NULL = Win()
 """The null window: every call raises ERR_WIN."""

@@ -55,9 +55,6 @@ FAILED = 15
 TOLD = 16
 """Up to COMPLETE the target's side of a window handles the message, from POST on the origin's."""
 
-COPY_BYTES = 2 << 20
-"""Data of this size or more are passed to the transport by reference, as those of messages (comm/buffer_messages.py)."""
-
 _FIXED = struct.Struct("<qQI")
 
 
@@ -89,14 +86,3 @@ def described(data: Buffer) -> tuple[Description, int]:
     if not length:
         return Description(offset, count), at
     return Description(offset, count, *pickle.loads(memoryview(data)[at : at + length])), at + length
-
-
-def pack_error(code: int, text: str) -> bytes:
-    """The body of FAILED."""
-    return pickle.dumps((code, text), 5)
-
-
-def unpack_error(data: Buffer) -> tuple[int, str]:
-    """(error code, text) of a FAILED message."""
-    code, text = pickle.loads(memoryview(data)[envelope.SIZE :])
-    return code, text

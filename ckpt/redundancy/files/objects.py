@@ -275,46 +275,42 @@ def replica_open(
 ) -> Any:
     """As `open`. Raises RefusedMode for what replicas cannot share."""
     is_written = isinstance(mode, str) and not {"w", "a", "x", "+"}.isdisjoint(mode)
+    layers = mode, buffering, encoding, errors, newline
     if is_descriptor(file):
-        return _over(file, file, mode, buffering, encoding, errors, newline, closefd)
+        return _over(file, file, closefd, *layers)
     if opener is not None and STATE.meet is not None and not isinstance(file, int) and not is_of_ckpt():
         number = opened_by(opener, file, mode)
         if is_descriptor(number):
-            return _over(number, file, mode, buffering, encoding, errors, newline, closefd)
-        return _genuine_open(
-            file, mode, buffering, encoding, errors, newline, closefd, lambda path, flags: number
-        )
+            return _over(number, file, closefd, *layers)
+        return _genuine_open(file, *layers, closefd, lambda path, flags: number)
     if STATE.meet is None or not is_written or isinstance(file, int) or is_of_ckpt():
-        return _genuine_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        return _genuine_open(file, *layers, closefd, opener)
     path = os.path.abspath(os.fsdecode(file))
-    is_text = "b" not in mode
-    kinds = [letter for letter in mode if letter in "rwax"]
-    is_odd = len(kinds) != 1 or len(set(mode)) < len(mode) or not set(mode) <= set("rwax+bt")
+    kind = _kind(mode, buffering)
     is_device = path.startswith("/dev/") and not path.startswith(_FILES_IN_DEV)
-    if is_device or is_odd or {"b", "t"} <= set(mode) or (buffering == 0 and is_text):
-        return _genuine_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
-    raw = ReplicaFile(file, path, _raw_mode(kinds[0], "+" in mode), _begin(path, kinds[0], file))
-    return _layers(raw, mode, buffering, encoding, errors, newline)
+    if is_device or kind is None:
+        return _genuine_open(file, *layers, closefd, opener)
+    raw = ReplicaFile(file, path, _raw_mode(kind, "+" in mode), _begin(path, kind, file))
+    return _layers(raw, *layers)
 
 
-def _over(
-    number: int,
-    name: Any,
-    mode: str,
-    buffering: int,
-    encoding: str | None,
-    errors: str | None,
-    newline: str | None,
-    closefd: bool,
-) -> Any:
+def _kind(mode: str, buffering: int) -> str | None:
+    """The letter of the mode that says how a file is opened; None: `open` refuses this mode."""
+    kinds, letters = [letter for letter in mode if letter in "rwax"], set(mode)
+    is_odd = (
+        len(kinds) != 1 or len(letters) < len(mode) or not letters <= set("rwax+bt") or letters >= {"b", "t"}
+    )
+    return None if is_odd or (buffering == 0 and "b" not in mode) else kinds[0]
+
+
+def _over(number: int, name: Any, closefd: bool, mode: str, buffering: int, *text: str | None) -> Any:
     """A file object over a descriptor that replicas share. Raises RefusedMode for one whose file has no name any more."""
-    kinds = [letter for letter in mode if letter in "rwax"]
-    if len(kinds) != 1 or not set(mode) <= set("rwax+bt") or ("b" not in mode and buffering == 0):
+    kind = _kind(mode, buffering)
+    if kind is None:
         raise ValueError(f"invalid mode: {mode!r}")
     TABLE.named(number)
     return _layers(
-        DescriptorFile(number, name, _raw_mode(kinds[0], "+" in mode), closefd),
-        *(mode, buffering, encoding, errors, newline),
+        DescriptorFile(number, name, _raw_mode(kind, "+" in mode), closefd), mode, buffering, *text
     )
 
 
@@ -322,9 +318,9 @@ def _layers(
     raw: ReplicaFile | DescriptorFile,
     mode: str,
     buffering: int,
-    encoding: str | None,
-    errors: str | None,
-    newline: str | None,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
 ) -> Any:
     made: Any = _buffered(raw, buffering)
     if "b" not in mode:

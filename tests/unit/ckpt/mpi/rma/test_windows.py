@@ -13,6 +13,7 @@ import pytest
 
 from ckpt import MPI
 from ckpt.mpi.base.errors import MpiException
+from ckpt.mpi.engine.engine import COPY_BYTES
 from ckpt.mpi.requests.request import Request
 from ckpt.mpi.rma import wire
 from ckpt.mpi.rma.exposed import Fixed
@@ -112,7 +113,7 @@ def test_a_strided_put_and_get_in_every_kind_of_epoch(seed: int) -> None:
 
 
 def test_large_data_are_lent_and_come_whole() -> None:
-    count = wire.COPY_BYTES // 4  # doubles: twice the bound
+    count = COPY_BYTES // 4  # doubles: twice the bound
 
     def program(comm: Any) -> Any:
         win = Win.Allocate(8 * count, 8, comm=comm)
@@ -414,7 +415,7 @@ def test_half_done_operations_survive_and_are_done_once(size: int, seed: int) ->
 
     def finish(rank: int, state: dict[str, Any]) -> None:
         ends[rank] = state
-        assert not state["win"]._alive().origin.pending and not state["win"]._alive().engine.windows.awaited
+        assert not state["win"]._alive().pending and not state["win"]._alive().engine.windows.awaited
 
     play(size, seed, start, finish)
     for rank, end in ends.items():

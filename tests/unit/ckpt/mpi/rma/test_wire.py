@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 
 from ckpt.mpi.base import envelope
+from ckpt.mpi.base.errors import MpiException
 from ckpt.mpi.datatypes.datatypes import PREDEFINED
+from ckpt.mpi.members.state import pack_error, unpack_error
 from ckpt.mpi.rma import wire
 
 HEAD = envelope.pack(envelope.WINDOW, 3, wire.PUT, 17, 5)
@@ -29,7 +31,8 @@ def test_bytes_without_an_operation_need_no_pickle() -> None:
 
 
 def test_an_error_is_read_as_it_was_written() -> None:
-    assert wire.unpack_error(memoryview(HEAD + wire.pack_error(55, "out of it"))) == (55, "out of it")
+    error = unpack_error(memoryview(HEAD + pack_error(MpiException(55, "out of it"), 2)))
+    assert (error.error_code, error.detail) == (55, "at rank 2: out of it")
 
 
 def test_the_sides_of_a_window_are_told_apart_by_the_number() -> None:

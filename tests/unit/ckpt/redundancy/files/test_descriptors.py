@@ -265,3 +265,10 @@ def test_a_file_that_a_copy_has_open_can_be_synced(leaders: None) -> None:
     assert file.fileno() == number
     names.os_fsync(file.fileno())
     file.close()
+
+
+@pytest.mark.parametrize("mode", ["ww", "wbb", "w++", "wbt", "b", "wz", "rw"])
+def test_a_mode_that_python_refuses_is_refused_over_a_descriptor_too(leaders: None, mode: str) -> None:
+    number = opening.os_open("file", os.O_RDWR | os.O_CREAT)
+    with pytest.raises(ValueError, match="invalid mode"):
+        objects.replica_open(number, mode)
