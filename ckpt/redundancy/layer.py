@@ -133,7 +133,6 @@ class ReplicaLayer:
 
     def bind(self, engine: Engine, content: ReplicaChoices | None = None) -> None:
         self._engine = engine
-        engine.windows.refusal = "one-sided communication is not compared under --redundancy"
         self._choices = choices = ReplicaChoices(engine) if content is None else content
         if self.copied_beside is None:
             choices.begin(self.replica, self.replicas, self._to_replica)
@@ -187,9 +186,7 @@ class ReplicaLayer:
         return bool(self.replica == min(self.living))
 
     def obstacle(self) -> str:
-        if self._choices is None or self._choices.leads:
-            return ""
-        return "this replica has just become the one that leads, and learns what the others know"
+        return "" if self._choices is None else self._choices.obstacle()
 
     def captured(self, epoch: int, written: int) -> None:
         """Tell the digests over what has been sent until now, when an image is taken, and the length of the output."""

@@ -2,7 +2,8 @@
 
 What a program is told may depend on when messages arrive: which message a receive from ANY_SOURCE gets, whether a request is
 done, which one is done first. Each such choice has a key that is the same in all replicas, because it counts the program's
-own calls: ``("q", 3)`` is its third question, ``("w", 7)`` its seventh receive from ANY_SOURCE. The leader, the living
+own calls: ``("q", 3)`` is its third question, ``("w", 7)`` its seventh receive from ANY_SOURCE; ``("o", 5)`` is the fifth
+request to its windows, and says of whom it is. The leader, the living
 replica with the lowest number, makes the choice by what it sees, and tells it to the others; these wait for it.
 
     leads        decides, unless the choice is known already
@@ -19,6 +20,14 @@ Rules
 - The view is the number of the leader; it only grows. Messages of an older view are dropped, those of a newer one kept.
 - A choice is forgotten when all living replicas have followed it: each tells the others how far it is (`FLOOR_EVERY`).
 
+Requests to windows (`Turns`):
+    What a window holds, who has its lock, and what a `Get` or `Fetch_and_op` brings follow from the order in which the
+    target has handled requests. Those of one rank come in the order of its program, so what has to be agreed on is of which
+    rank the next one is. The leader takes them as they come; a follower keeps each until it is its turn. Requests of a rank
+    to itself have their turn, too, and so have those to windows that are not open yet. From equal orders follow equal
+    memory, locks and answers; and a program that looks at its own memory only where it is synchronized with those who
+    change it (a fence, `Wait`, under the lock) finds the same.
+
 A copy of the leader is to be started (`hold`, then `join` or `let_go`):
     From `hold` on, every replica keeps all choices that it has not forgotten yet. When all do, the leader's image is taken:
     it has what the leader has followed and what it knows (`state`), and the copy begins with that (`copy`). At `join` the
@@ -30,14 +39,21 @@ Not here: what choices mean (choices.py), the messages' way (layer.py), who is l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-__all__ = ["MISSING", "Key", "Order"]
+__all__ = ["MISSING", "Key", "Order", "Turns"]
 
 Key = tuple[str, int]
 Message = tuple[Any, ...]
 Outgoing = list[tuple[int, Message]]
+
+REQUEST = "o"
+"""The kind of the choices of requests to windows."""
+
+NONE = {"q": 0, "w": 0, REQUEST: 0}
+"""The kinds of choices: questions, receives from ANY_SOURCE, requests to windows."""
 
 FLOOR_EVERY = 64
 """A replica tells the others how far it is after so many choices."""
@@ -67,7 +83,7 @@ class Order:
         living: Iterable[int] | None = None,
     ) -> None:
         """`living`: the replicas there are, if these are not all with which the rank began."""
-        begun = begun or {"q": 0, "w": 0}
+        begun = {**NONE, **(begun or {})}
         self.me = me
         self.living = set(range(replicas) if living is None else living)
         self.view = min(self.living)
@@ -86,7 +102,7 @@ class Order:
     def copy(cls, me: int, living: Iterable[int], state: Mapping[str, Any]) -> Order:
         """That of replica `me`, which begins with the image of one of the `living`, whose `state` this is."""
         order = cls(me, 0, state["forgotten"], {me, *living})
-        order.followed, order.ahead = dict(state["followed"]), set(state["ahead"])
+        order.followed, order.ahead = {**NONE, **state["followed"]}, set(state["ahead"])
         order.known = dict(state["known"])
         return order
 
@@ -222,10 +238,57 @@ class Order:
 
     def _forget(self) -> None:
         """Forget choices that everybody living has followed."""
-        for kind in ("q", "w"):
+        for kind in NONE:
             floor = min([self.followed[kind], *(floors[kind] for floors in self.floors.values())])
             if floor > self.forgotten[kind]:
                 self.forgotten[kind] = floor
                 self.known = {
                     key: value for key, value in self.known.items() if key[0] != kind or key[1] >= floor
                 }
+
+
+Turn = tuple[Key, int, bytes, bool]
+"""The key of a choice, the source of the request, the request; is the choice to be made?"""
+
+
+class Turns:
+    """`handled`: how many requests this rank has handled."""
+
+    def __init__(self, handled: int = 0) -> None:
+        self.handled = handled
+        self._waiting: dict[int, deque[tuple[int, bytes]]] = {}
+        self._serial = 0
+
+    def add(self, source: int, data: bytes) -> None:
+        """A request of this rank has come."""
+        self._serial += 1
+        self._waiting.setdefault(source, deque()).append((self._serial, data))
+
+    def take(self, look_up: Callable[[Key], Any], *, leads: bool) -> Turn | None:
+        """The request that is to be handled now, by the choices that are known, or by the first that has come where this
+        replica leads; None: it is not here, or not known yet."""
+        key = REQUEST, self.handled
+        source = look_up(key)
+        is_new = source is MISSING
+        if is_new:
+            if not leads or not self._waiting:
+                return None
+            source = min(self._waiting, key=lambda each: self._waiting[each][0][0])
+        queue = self._waiting.get(source)
+        if queue is None:
+            return None
+        _, data = queue.popleft()
+        if not queue:
+            del self._waiting[source]
+        self.handled += 1
+        return key, source, data, is_new
+
+    @property
+    def has_waiting(self) -> bool:
+        """Is a request here that has not had its turn?"""
+        return bool(self._waiting)
+
+    def awaits(self, look_up: Callable[[Key], Any]) -> int | None:
+        """The rank from which the next request must come, though it is not here; None: there is no such one."""
+        source = look_up((REQUEST, self.handled))
+        return None if source is MISSING or source in self._waiting else source

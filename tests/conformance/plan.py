@@ -64,19 +64,13 @@ MODULES_LEFT_OUT = {
 }
 
 MODULES_LEFT_OUT_OF_REPLICAS = {
-    "test_rma": "one-sided communication is refused under --redundancy",
-    "test_rma_nb": "one-sided communication is refused under --redundancy",
-    "test_win": "one-sided communication is refused under --redundancy",
-    "test_util_sync": "one-sided communication is refused under --redundancy",
     "test_spawn": "processes started later are refused under --redundancy",
     "test_util_pool": "processes started later are refused under --redundancy",
     "test_util_dtlib": "sends nothing, and computes for minutes in each of the processes",
 }
 """Not run with replicas."""
 
-TESTS_LEFT_OUT_OF_REPLICAS = (
-    ("test_msgspec.TestMessageRMA.*", "one-sided communication is refused under --redundancy"),
-)
+TESTS_LEFT_OUT_OF_REPLICAS: tuple[tuple[str, str], ...] = ()
 
 TESTS_LEFT_OUT = (
     ("test_msgspec.*DLPack*", "DLPack buffers are not offered"),

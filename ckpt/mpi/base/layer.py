@@ -84,6 +84,9 @@ class Choices(Protocol):
     def probe(self, context: Any, source: int, tag: int) -> Any:
         """The `Channel` of the message that a blocking probe from ANY_SOURCE finds. Waits for it."""
 
+    def cancel(self, receive: Any) -> bool:
+        """Withdraw a `Receive`, unless it has got a message, here or in another process. Was it withdrawn?"""
+
 
 class LayerContent(Protocol):
     """What an image has of a layer."""

@@ -98,6 +98,8 @@ def _opened(comm: Any, path: str, amode: int) -> FileState:
         raise not_offered(
             "File.Open", f"parallel files go by the messages of windows: {engine.windows.refusal}"
         )
+    if engine.choices is not None:
+        raise not_offered("File.Open", "under --redundancy each replica would change the file")
     problem = _problem(amode)
     private = comm._copy_of(comm._new_base(), None)
     private._shared.errhandler = None

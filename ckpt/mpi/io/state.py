@@ -231,6 +231,10 @@ class FileState:
                 fail(operation, error)
         self.pending.clear()
 
+    def open_memory(self) -> list[Any]:
+        """None: what a file does with the program's memory, it does in calls."""
+        return []
+
     def lost(self, ranks: Sequence[int]) -> None:
         """World ranks have failed: if one of them is the one that writes, what waits for it ends."""
         if self.group[WRITER] in ranks:

@@ -1,7 +1,8 @@
 """The state of one window at one rank, which all its handles share: both sides of it, and the messages between members.
 
 The engine knows it as a `Window` (ckpt/mpi/engine/windows.py). It is part of the image: messages that were handled are
-in the memory and the state, all others are in the port. Messages of this rank to itself are handled at once.
+in the memory and the state, all others are in the port. Messages of this rank to itself are handled at once, if
+nobody orders requests.
 
 Not here: the program's calls (window.py and the modules it is composed of).
 """
@@ -21,6 +22,7 @@ from ckpt.mpi.rma.origin import Origin
 from ckpt.mpi.rma.target import Target
 
 if TYPE_CHECKING:
+    from ckpt.mpi.datatypes.buffers import BufferSpec
     from ckpt.mpi.engine.engine import Engine
 
 
@@ -124,13 +126,13 @@ class WindowState:
     def post(
         self, rank: int, action: int, token: int = 0, body: bytes = b"", payload: Buffer | None = None
     ) -> int:
-        """Send a message to a member; a message to this rank is handled before this returns.
+        """Send a message to a member; one to this rank is handled before this returns, or in its turn.
 
         Returns the transport's sequence number, by which a large payload that is sent by reference is acknowledged."""
         world = self.group[rank]
         head = envelope.pack(envelope.WINDOW, self.rank, action, self.number, token) + body
         if rank == self.rank:
-            self.on_message(world, head if payload is None else b"".join((head, payload)))
+            self.engine.windows.on_message(world, head if payload is None else b"".join((head, payload)))
             return 0
         if payload is None or len(payload) < wire.COPY_BYTES:
             return self.engine.progress.send(world, head if payload is None else b"".join((head, payload)))
@@ -145,6 +147,11 @@ class WindowState:
             self.origin.on_message(member, action, token, data)
         else:
             self.target.on_message(member, action, token, data)
+
+    def open_memory(self) -> list[BufferSpec]:
+        """What the window exposes, and where answers under way will be stored."""
+        results = [each.result_spec for each in self.origin.pending.values()]
+        return [*self.exposed.whole(), *(spec for spec in results if spec is not None)]
 
     def lost(self, ranks: Sequence[int]) -> None:
         """World ranks have failed: end the operations on them, release their locks."""
