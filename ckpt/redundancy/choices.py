@@ -83,7 +83,7 @@ class ReplicaChoices(Cancels, Serves):
         return {
             "engine": self._engine,
             "counts": dict(self._counts),
-            "handled": self._turns.handled,
+            "turns": self._turns,
             "asking": self._asking,
             "beside": self.beside,
             "former": former,
@@ -93,7 +93,7 @@ class ReplicaChoices(Cancels, Serves):
         """From an image. Where this process has no replicas, it leads."""
         self._engine, self._counts, self._asking = state["engine"], state["counts"], state["asking"]
         self.beside, self._former = state.get("beside", {}), state.get("former")
-        self._turns = Turns(state.get("handled", 0))
+        self._turns = state.get("turns") or Turns()
         self._alone()
 
     def begin(self, me: int, replicas: int, send: Callable[[int, Message], None]) -> None:
@@ -127,6 +127,7 @@ class ReplicaChoices(Cancels, Serves):
         yet, since replicas compared them first (``--compare receiver``). The image's line has verified them."""
         for source, messages in self.beside.pop("held", {}).items():
             self._engine.on_messages(source, messages)
+        self.go_on_serving()
         if not self._has_replicas:
             images.go_on_without_replicas(self.beside.get("files", {}), log)
             if TABLE.files:
@@ -349,6 +350,7 @@ class ReplicaChoices(Cancels, Serves):
             self._pass_on(self._together.arrive(*self._meets))
 
     def _next(self, kind: str) -> Key:
+        self.called()
         self.on_start()
         self._counts[kind] += 1
         key = kind, self._counts[kind] - 1

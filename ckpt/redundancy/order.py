@@ -26,7 +26,12 @@ Requests to windows (`Turns`):
     rank the next one is. The leader takes them as they come; a follower keeps each until it is its turn. Requests of a rank
     to itself have their turn, too, and so have those to windows that are not open yet. From equal orders follow equal
     memory, locks and answers; and a program that looks at its own memory only where it is synchronized with those who
-    change it (a fence, `Wait`, under the lock) finds the same.
+    change it (a fence, `Wait`, a lock that excludes them) finds the same.
+
+    A program may also wait until its memory changes: it calls `Sync`, or locks itself, and looks, again and again. How often
+    must be the same in all replicas. So such a call asks how many requests have been handled, a follower handles as many,
+    and from then on all are *still*, until the program's next call: then a new period begins. A choice tells the leader's
+    period, and a follower does not handle the request before its program is there.
 
 A copy of the leader is to be started (`hold`, then `join` or `let_go`):
     From `hold` on, every replica keeps all choices that it has not forgotten yet. When all do, the leader's image is taken:
@@ -252,43 +257,59 @@ Turn = tuple[Key, int, bytes, bool]
 
 
 class Turns:
-    """`handled`: how many requests this rank has handled."""
+    """Requests to windows of this rank that have come. `handled`: how many of them have been handled; `period`: how often
+    the program has looked at its memory (see the header); `still`: it looks now."""
 
-    def __init__(self, handled: int = 0) -> None:
-        self.handled = handled
+    def __init__(self) -> None:
+        self.handled = 0
+        self.period = 0
+        self.still = False
         self._waiting: dict[int, deque[tuple[int, bytes]]] = {}
         self._serial = 0
 
     def add(self, source: int, data: bytes) -> None:
-        """A request of this rank has come."""
+        """A request has come."""
         self._serial += 1
         self._waiting.setdefault(source, deque()).append((self._serial, data))
 
     def take(self, look_up: Callable[[Key], Any], *, leads: bool) -> Turn | None:
         """The request that is to be handled now, by the choices that are known, or by the first that has come where this
-        replica leads; None: it is not here, or not known yet."""
+        replica leads; None: it is not here, not known yet, or it is not the time."""
         key = REQUEST, self.handled
-        source = look_up(key)
-        is_new = source is MISSING
-        if is_new:
-            if not leads or not self._waiting:
-                return None
-            source = min(self._waiting, key=lambda each: self._waiting[each][0][0])
-        queue = self._waiting.get(source)
-        if queue is None:
+        choice = look_up(key)
+        if self.still or (choice is MISSING and not (leads and self._waiting)):
             return None
+        is_new = choice is MISSING
+        if is_new:
+            choice = min(self._waiting, key=lambda each: self._waiting[each][0][0]), self.period
+        source, period = choice
+        if period > self.period or source not in self._waiting:
+            return None
+        queue = self._waiting[source]
         _, data = queue.popleft()
         if not queue:
             del self._waiting[source]
         self.handled += 1
         return key, source, data, is_new
 
-    @property
-    def has_waiting(self) -> bool:
-        """Is a request here that has not had its turn?"""
-        return bool(self._waiting)
+    def take_all(self) -> list[tuple[int, bytes]]:
+        """All of them, with their sources, in the order in which they have come: there are no other replicas any more."""
+        found = [(serial, source, data) for source, queue in self._waiting.items() for serial, data in queue]
+        self._waiting, self.still = {}, False
+        return [(source, data) for _, source, data in sorted(found)]
 
-    def awaits(self, look_up: Callable[[Key], Any]) -> int | None:
-        """The rank from which the next request must come, though it is not here; None: there is no such one."""
-        source = look_up((REQUEST, self.handled))
-        return None if source is MISSING or source in self._waiting else source
+    def begin_period(self) -> bool:
+        """The program does something else than to look at its memory. Had it looked?"""
+        was_still, self.still = self.still, False
+        self.period += was_still
+        return was_still
+
+    def is_behind(self, look_up: Callable[[Key], Any]) -> bool:
+        """Is there a choice of the next request, which others may have handled already?"""
+        choice = look_up((REQUEST, self.handled))
+        return choice is not MISSING and choice[1] <= self.period
+
+    def awaits(self, look_up: Callable[[Key], Any]) -> bool:
+        """Has the next request been chosen, and has not come?"""
+        choice = look_up((REQUEST, self.handled))
+        return choice is not MISSING and choice[0] not in self._waiting

@@ -20,6 +20,7 @@ Not here: the order of requests (order.py), what a request does (ckpt/mpi/rma/ta
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,9 @@ from ckpt.redundancy.order import MISSING, Key, Message, Order, Turns
 __all__ = ["Cancels", "Serves"]
 
 TAKEN, FREE = "taken", "free"
+
+STILL_NS = 5_000_000_000
+"""So long a program may look at its memory without a call while requests wait."""
 
 
 class Cancels:
@@ -101,40 +105,67 @@ class Cancels:
 
 
 class Serves:
-    """Base class of `ReplicaChoices` for windows: requests to this rank are handled in their turn. The lock is held.
-
-    The leader handles each as it comes, and tells the others of which rank it was. So it keeps none, and images have none;
-    but one that has just become the leader may know a choice of the one before whose request is still on its way: then no
-    image is taken (`obstacle`). A wrong leader may have chosen a request that never comes (`waits_in_vain`)."""
+    """Base class of `ReplicaChoices` for windows: requests to this rank are handled in their turn. The lock is held."""
 
     _engine: Any
+    _has_replicas: bool
     _order: Order
     _turns: Turns
     _decide: Callable[[Key, Any], None]
     _follow: Callable[[Key], None]
+    _still_ns = 0
+    wait: Callable[[Callable[[], Any], Callable[[Any], bool]], Any]
 
     def request(self, source: int, data: Buffer) -> None:
         """A request to the windows of this rank has come."""
         self._turns.add(source, bytes(data))
         self._serve()
 
-    def _serve(self) -> None:
-        order, turns = self._order, self._turns
+    def _serve(self) -> bool:
+        """Handle what is due; was there something?"""
+        order, turns, before = self._order, self._turns, self._turns.handled
         while (turn := turns.take(order.look_up, leads=order.leads)) is not None:
             key, source, data, is_new = turn
             if is_new:
-                self._decide(key, source)
+                self._decide(key, (source, turns.period))
             self._follow(key)
             self._engine.windows.handle(source, data)
+        return turns.handled > before
 
-    def obstacle(self) -> str:
-        """Why no image can be taken of this replica, which is the one that leads, just now; empty: one can be."""
-        if not self._order.leads:
-            return "this replica has just become the one that leads, and learns what the others know"
-        if self._turns.has_waiting:
-            return "this replica has just become the one that leads, and waits for requests to its windows"
-        return ""
+    def go_on_serving(self) -> None:
+        """An image has been loaded, and the engine can send: handle what waits there, if it is its turn now."""
+        if self._has_replicas:
+            self._serve()
+            return
+        for source, data in self._turns.take_all():
+            self._engine.windows.handle(source, data)
+
+    def still(self) -> None:
+        """The program looks at its windows' memory now: until its next call no request changes that."""
+        turns = self._turns
+
+        def look() -> int | None:
+            if turns.is_behind(self._order.look_up):
+                return None  # others have handled more, as the leader before this one has chosen
+            turns.still = True
+            return turns.handled
+
+        self.wait(look, lambda handled: turns.handled == handled)
+        turns.still = True
+        self._still_ns = time.monotonic_ns()
+
+    def called(self) -> bool:
+        """The program has called the library again. Have requests been handled now?"""
+        return self._turns.begin_period() and self._serve()
+
+    def tick(self, now_ns: int, *, has_ended: bool) -> None:
+        """Called often. A program that does not call the library for long, or has ended, must not keep others waiting."""
+        if not self._turns.still:
+            return
+        self._still_ns = self._still_ns or now_ns  # it has begun to look before the image
+        if has_ended or now_ns - self._still_ns >= STILL_NS:
+            self.called()
 
     def waits_in_vain(self, handled: int | None) -> bool:
-        """Is the next request the one behind `handled` others, and has it been chosen, but has not come?"""
-        return handled == self._turns.handled and self._turns.awaits(self._order.look_up) is not None
+        """Is the next request the one behind `handled` others, and has a wrong leader chosen it, though it never comes?"""
+        return handled == self._turns.handled and self._turns.awaits(self._order.look_up)
