@@ -227,10 +227,10 @@ PUTS = """
     win.Fence()
     for step in range(20):
         mine = np.full(1024, step + memory.sum() / 1024)
+        comm.Barrier()  # all have looked
         for target in range(size):
             win.Put(mine, target, [1024 * rank, 1024, MPI.DOUBLE])
         win.Fence()
-        comm.Barrier()
     print(rank, memory.sum())
     win.Free()
 """
