@@ -31,6 +31,7 @@ from ckpt.mpi.base.envelope import (
     SIZE,
     SYNC,
     WINDOW,
+    WINDOW_CALLS,
     pack,
     unpack,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "SIZE",
     "SYNC",
     "WINDOW",
+    "WINDOW_CALLS",
     "Below",
     "Buffer",
     "Channel",

@@ -8,7 +8,8 @@
 
     layer                          what a replica does with messages. Start reading here
     comparison/                    the same where a message waits for the comparison
-    choices, order, matcher        answers that depend on time: made by one replica, followed by the others
+    choices, order, matcher,
+    requests                       answers that depend on time: made by one replica, followed by the others
     digest, chain, vote, lines,
     origin                         what replicas send, compared: who is odd, since when, and where it began; pure
     membership, ahead, model       who computes what; how far one may run ahead; the model of the speedup; pure

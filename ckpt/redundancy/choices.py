@@ -8,6 +8,8 @@ In an image    An image is taken of a replica that leads, so it holds nothing, a
                replicas. All replicas go on from that image: each call that waits here looks again who leads, and an open
                receive gets a new key, which is the same in all of them (`begin`). Without replicas, who waits here leads.
 
+Windows     Which request to the windows of this rank is handled next is a choice, too: requests.py.
+
 Files       A change of files is a question, too, which the leader answers when all replicas have come to it
             (:mod:`ckpt.redundancy.files`): `together`.
 
@@ -24,7 +26,8 @@ from ckpt.redundancy.files import images, names
 from ckpt.redundancy.files.descriptors import TABLE
 from ckpt.redundancy.files.together import ARRIVED, Together
 from ckpt.redundancy.matcher import OrderedMatcher
-from ckpt.redundancy.order import MISSING, Key, Message, Order
+from ckpt.redundancy.order import MISSING, Key, Message, Order, Turns
+from ckpt.redundancy.requests import Cancels, Serves
 
 __all__ = ["ReplicaChoices"]
 
@@ -41,12 +44,13 @@ def _nothing() -> None:
     """Nobody counts."""
 
 
-class ReplicaChoices:
+class ReplicaChoices(Cancels, Serves):
     """`ckpt.layer.Choices` of one replica. `send(replica, message)` reaches another replica of the same rank."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._counts = {"q": 0, "w": 0}
+        self._turns = Turns()
         self._asking: Key | None = None
         """The question that the program waits for now."""
         self.beside: dict[str, Any] = {}
@@ -66,9 +70,12 @@ class ReplicaChoices:
         self._waits_for: Key | None = None
         self._suspects: list[Receive] = []
         self._suspected_key: Key | None = None
+        self._suspected_turn: int | None = None
+        self.kept = []
 
     def _begun(self) -> dict[str, int]:
-        return {"q": self._counts["q"] - (self._asking is not None), "w": self._counts["w"]}
+        questions = self._counts["q"] - (self._asking is not None)
+        return {"q": questions, "w": self._counts["w"], "o": self._turns.handled}
 
     def __getstate__(self) -> dict[str, Any]:
         opened = list(self.matcher.open.values()) if self._engine.choices is self else []
@@ -76,6 +83,7 @@ class ReplicaChoices:
         return {
             "engine": self._engine,
             "counts": dict(self._counts),
+            "turns": self._turns,
             "asking": self._asking,
             "beside": self.beside,
             "former": former,
@@ -85,6 +93,7 @@ class ReplicaChoices:
         """From an image. Where this process has no replicas, it leads."""
         self._engine, self._counts, self._asking = state["engine"], state["counts"], state["asking"]
         self.beside, self._former = state.get("beside", {}), state.get("former")
+        self._turns = state.get("turns") or Turns()
         self._alone()
 
     def begin(self, me: int, replicas: int, send: Callable[[int, Message], None]) -> None:
@@ -111,12 +120,14 @@ class ReplicaChoices:
         matcher.on_match = self._matched
         engine.matcher = matcher
         engine.choices = self
+        engine.windows.ordered = self.request
 
     def deliver(self, log: Callable[..., None]) -> None:
         """To the engine, once it can send: messages that had come when the image was taken, and that the program had not got
         yet, since replicas compared them first (``--compare receiver``). The image's line has verified them."""
         for source, messages in self.beside.pop("held", {}).items():
             self._engine.on_messages(source, messages)
+        self.go_on_serving()
         if not self._has_replicas:
             images.go_on_without_replicas(self.beside.get("files", {}), log)
             if TABLE.files:
@@ -229,7 +240,7 @@ class ReplicaChoices:
             return None if found is None else (found.source, found.tag)
 
         place = self.wait(look, lambda place: engine.matcher.find(context, *place) is not None)
-        channel = engine.matcher.find(context, *place)
+        channel: Channel | None = engine.matcher.find(context, *place)
         assert channel is not None
         return channel
 
@@ -289,6 +300,9 @@ class ReplicaChoices:
                 if id(receive) not in self.matcher.open
             ]
             self._suspected_key = self._waits_for
+            self._suspected_turn = self._turns.handled
+        if wrong:
+            self._suspects += self.kept
         self._apply()
 
     def hold(self, replica: int) -> None:
@@ -326,7 +340,8 @@ class ReplicaChoices:
         self._suspects = [receive for receive in self._suspects if not receive.done]
         if self._suspected_key != self._waits_for:
             self._suspected_key = None
-        return bool(self._suspects) or self._suspected_key is not None
+        is_stuck = bool(self._suspects) or self._suspected_key is not None
+        return is_stuck or self.waits_in_vain(self._suspected_turn)
 
     # ---- inside ------------------------------------------------------------------------------------------
 
@@ -335,6 +350,7 @@ class ReplicaChoices:
             self._pass_on(self._together.arrive(*self._meets))
 
     def _next(self, kind: str) -> Key:
+        self.called()
         self.on_start()
         self._counts[kind] += 1
         key = kind, self._counts[kind] - 1
@@ -368,14 +384,17 @@ class ReplicaChoices:
 
     def _apply(self) -> None:
         """Choices have become known, or this replica leads now: held messages may have a place."""
+        self._serve()
         matcher, changed = self.matcher, self._order.leads and bool(self.matcher.held)
         for key, _ in list(matcher.open.values()):
             source = self._order.look_up(key)
             if source is not MISSING and matcher.choose(key, source):
                 self._follow(key)
                 changed = True
-        if not changed:
-            return
-        for channel, data, receive in matcher.again():
+        if changed:
+            self._take_held()
+
+    def _take_held(self) -> None:
+        for channel, data, receive in self.matcher.again():
             self._engine.settle_account(channel, data)
             receive.fill(channel.source, channel.tag, data)

@@ -6,6 +6,8 @@ A *stream* is a sequence of messages that all correct replicas send in the same 
     result         what the program gives to `ckpt.redundancy.result`
     C.t            the messages of the collectives of communicator C with tag t. A collective sends in a fixed order; two
                    that are under way together have different tags, and may send in any order relative to each other
+    W.w            answers to requests to window W, in the order in which all replicas handle these (order.py). How
+                   many a process makes after its program's end is up to others
 
 The digest is chained: it covers content, destination, tag, communicator and kind (the envelope has these), and by its place
 the count. Answers of the engine itself (that a synchronous send was matched) are sent when messages arrive: they are no part
@@ -23,9 +25,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping
 
-from ckpt.layer import ACTIVE, PLANE_COLLECTIVE, PLANES, SYNC, WINDOW, Buffer, unpack
+from ckpt.layer import ACTIVE, PLANE_COLLECTIVE, PLANES, SYNC, WINDOW, WINDOW_CALLS, Buffer, unpack
 from ckpt.redundancy.chain import chained, number_of
-from ckpt.redundancy.vote import Mark
+from ckpt.redundancy.vote import ANSWERS, Mark
 
 __all__ = ["EVERY", "REPORT_NS", "Stream", "Streams", "parts"]
 
@@ -137,20 +139,22 @@ class Streams:
 
     def find(self, head: bytes) -> Stream | None:
         """The stream of a message with this envelope; None: it is an answer of the engine. ValueError: one that cannot be
-        compared, and whose content may depend on time (one-sided communication, active messages)."""
+        compared, and whose content may depend on time (active messages)."""
         found = self._by_head.get(head)
         if found is not None:
             return found
-        kind, _, tag, number, _ = unpack(head)
-        if kind in (ACTIVE, WINDOW):
-            raise ValueError("active messages" if kind == ACTIVE else "one-sided communication")
-        if kind > SYNC:
+        kind, _, tag, number, token = unpack(head)
+        if kind == ACTIVE:
+            raise ValueError("active messages")
+        if kind == WINDOW:
+            found = self.point if tag <= WINDOW_CALLS else self.named(f"{number // PLANES:x}{ANSWERS}")
+        elif kind > SYNC:
             return None
-        if number % PLANES == PLANE_COLLECTIVE:
+        elif number % PLANES == PLANE_COLLECTIVE:
             found = self.named(f"{number // PLANES:x}.{tag}")
         else:
             found = self.point
-        if kind != SYNC:  # an envelope with a token comes once
+        if not token:  # an envelope with a token comes once
             if len(self._by_head) >= HEADS_MAX:
                 self._by_head.clear()
             self._by_head[head] = found

@@ -7,8 +7,7 @@ plane, and what a replica computes wrongly stays in its plane. Between the repli
 
     send            the message is counted into its stream, and goes to the same plane
     on_messages     from the same plane: to the engine; from another replica of this rank: a choice
-    tick            at most every REPORT_NS: what is to be compared goes to the controller
-    ending          the rest of it
+    tick, ending    at most every REPORT_NS what is to be compared goes to the controller; the rest of it
 
 Images are those of one plane, the one that leads: messages of other planes are choices, which nobody needs after a restart,
 since all replicas of a rank go on from the same image. What that plane had sent before its images is told to the controller
@@ -18,7 +17,7 @@ A plane that is lost is replaced by a copy of the one that leads, made from such
 :mod:`ckpt.controller.replicas.clones`. For that an image also has what a process needs to go on among the others
 (`_beside`): its digests and counts, and what it knows of choices and surroundings. A restart looks at the files in it only.
 
-Not here: what happens to a replica that differs, or is lost (:mod:`ckpt.controller.replicas`).
+Not here: who differs or is lost (:mod:`ckpt.controller.replicas`).
 """
 
 from __future__ import annotations
@@ -133,7 +132,6 @@ class ReplicaLayer:
 
     def bind(self, engine: Engine, content: ReplicaChoices | None = None) -> None:
         self._engine = engine
-        engine.windows.refusal = "one-sided communication is not compared under --redundancy"
         self._choices = choices = ReplicaChoices(engine) if content is None else content
         if self.copied_beside is None:
             choices.begin(self.replica, self.replicas, self._to_replica)
@@ -218,8 +216,7 @@ class ReplicaLayer:
         places = [self.numbers.parts(process) for process in processes]
         self.living -= {plane for _, plane in places}
         mine = [plane for rank, plane in places if rank == self.rank]
-        assert self._choices is not None
-        if mine:
+        if mine and self._choices is not None:
             self._choices.lost(mine, wrong=cause == WRONG)
             self._lost_ns = time.monotonic_ns()
 
@@ -283,9 +280,8 @@ class ReplicaLayer:
             self._answer_line()
             self._meeting.tick(now_ns)
             if self._lost_ns and now_ns - self._lost_ns >= STUCK_NS:
-                assert self._choices is not None
                 self._lost_ns = 0
-                if self._choices.is_stuck():
+                if self._choices is not None and self._choices.is_stuck():
                     self.below.report({"stuck": True})
 
     def ending(self, exit_code: int) -> None:
@@ -345,11 +341,15 @@ class ReplicaLayer:
         self.below.consumed(self._process[src], nbytes, nmessages)
 
     def poll(self) -> None:
+        if self._choices is not None:
+            self._choices.called()
         self.tick()  # a program that asks again and again leaves the helper thread no moment for it
         self.below.poll()
 
     def block(self, hungry: bool, awaited: Any = None) -> None:
         self.tick()
+        if self._choices is not None and self._choices.called():
+            return
         self.below.block(hungry, awaited)
         while self.is_ahead:
             self.below.block(False, longest_ns=REPORT_NS)

@@ -3,6 +3,7 @@
 Where this replica does not lead, a message is *held*, outside of the mailbox, as long as it might belong to an open receive:
 
     its first posted receive is open                       what it gets is not known yet
+    its first posted receive is questioned                 so is whether it is cancelled (requests.py)
     an earlier message of its channel is held              messages of one channel do not overtake
     its first posted receive accepts an earlier held one   nor do those of one source with different tags
 
@@ -26,7 +27,7 @@ __all__ = ["OrderedMatcher"]
 class OrderedMatcher(Matcher):
     """The matcher of a replica. `open`: receives from ANY_SOURCE without a source, by id, with the key of their choice."""
 
-    __slots__ = ("held", "leads", "on_match", "open")
+    __slots__ = ("held", "leads", "on_match", "open", "questioned")
 
     def __init__(self, former: Matcher | None = None) -> None:
         """`former`: the engine's matcher until now, whose contexts communicators hold already."""
@@ -35,6 +36,8 @@ class OrderedMatcher(Matcher):
             self.contexts, self.by_envelope = former.contexts, former.by_envelope
             self.serial, self.ticket, self.posted = former.serial, former.ticket, former.posted
         self.open: dict[int, tuple[Key, Receive]] = {}
+        self.questioned: set[int] = set()
+        """Receives, by id, of which it is not known whether they are cancelled."""
         self.held: list[tuple[int, Channel, Buffer]] = []
         self.leads: Callable[[], bool] = lambda: True
         self.on_match: Callable[[Key, int], None] = lambda key, source: None
@@ -90,9 +93,10 @@ class OrderedMatcher(Matcher):
         return receive
 
     def _is_held(self, channel: Channel, receive: Receive | None) -> bool:
-        if not self.held and not self.open:
+        if not self.held and not self.open and not self.questioned:
             return False
-        if receive is not None and id(receive) in self.open and not self.leads():
+        is_unsure = receive is not None and (id(receive) in self.open or id(receive) in self.questioned)
+        if is_unsure and not self.leads():
             return True
         return any(
             each is channel
@@ -167,6 +171,18 @@ class OrderedMatcher(Matcher):
         context.wild.append(receive)
         self.posted += 1
 
+    def question(self, receive: Receive) -> None:
+        """Where this replica does not lead no message matches this posted receive, until it is questioned no more."""
+        if receive.done or id(receive) in self.questioned:
+            return
+        self.questioned.add(id(receive))
+        context = self.contexts[receive.context]
+        channel = context.channels.get((receive.want_source, receive.want_tag))
+        if channel is not None and receive in channel.posted:
+            channel.posted.remove(receive)  # a message would match it there at once
+            context.wild.append(receive)
+            context.wild.sort(key=lambda each: each.ticket)
+
     def choose(self, key: Key, source: int) -> bool:
         """The source of an open receive is known. False: no open receive has this key."""
         for ident, (each, receive) in self.open.items():
@@ -188,4 +204,5 @@ class OrderedMatcher(Matcher):
 
     def withdraw(self, receive: Receive) -> bool:
         self.open.pop(id(receive), None)
+        self.questioned.discard(id(receive))
         return super().withdraw(receive)

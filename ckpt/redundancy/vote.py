@@ -31,7 +31,10 @@ from dataclasses import dataclass
 
 from ckpt.redundancy.membership import Lineage
 
-__all__ = ["Mark", "Verdict", "Vote"]
+__all__ = ["ANSWERS", "Mark", "Verdict", "Vote"]
+
+ANSWERS = ".w"
+"""End of the names of streams of answers to other ranks' requests."""
 
 Mark = tuple[int, str]
 """Messages sent in a stream so far, and the digest over all of them."""
@@ -131,8 +134,11 @@ class Vote:
         }
 
     def finish(self) -> Verdict | None:
-        """All living replicas have reported their last marks: has one sent more messages, or fewer, than most?"""
+        """All living replicas have reported their last marks: has one sent more messages, or fewer, than most? Answers to
+        other ranks do not count: these may ask until they end, too."""
         for name, stream in self.streams.items():
+            if name.endswith(ANSWERS):
+                continue
             counts: dict[int, list[int]] = {}
             for replica in sorted(self.living):
                 counts.setdefault(stream.passed.get(replica, 0), []).append(replica)

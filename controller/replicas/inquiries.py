@@ -18,7 +18,7 @@ from ckpt.controller.replicas.lines import ReplicaLines
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import Action, Log, Send
 from ckpt.redundancy.origin import Details, Origin, origin
-from ckpt.redundancy.vote import Verdict, Vote
+from ckpt.redundancy.vote import ANSWERS, Verdict, Vote
 
 INQUIRY_NS: Final = 5_000_000_000
 SECOND_NS: Final = 5_000_000_000
@@ -242,6 +242,8 @@ class Inquiries(ReplicaLines):
 
 
 def what_of(stream: str) -> str:
+    if stream.endswith(ANSWERS):
+        return f"answers of a window ({stream})"
     return {"point": "messages", "result": "results", "files": "changes of files"}.get(
         stream, f"messages of collectives ({stream})"
     )

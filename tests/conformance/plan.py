@@ -64,10 +64,6 @@ MODULES_LEFT_OUT = {
 }
 
 MODULES_LEFT_OUT_OF_REPLICAS = {
-    "test_rma": "one-sided communication is refused under --redundancy",
-    "test_rma_nb": "one-sided communication is refused under --redundancy",
-    "test_win": "one-sided communication is refused under --redundancy",
-    "test_util_sync": "one-sided communication is refused under --redundancy",
     "test_spawn": "processes started later are refused under --redundancy",
     "test_util_pool": "processes started later are refused under --redundancy",
     "test_util_dtlib": "sends nothing, and computes for minutes in each of the processes",
@@ -75,7 +71,8 @@ MODULES_LEFT_OUT_OF_REPLICAS = {
 """Not run with replicas."""
 
 TESTS_LEFT_OUT_OF_REPLICAS = (
-    ("test_msgspec.TestMessageRMA.*", "one-sided communication is refused under --redundancy"),
+    ("test_win.TestWinCreateWorld.testSharedQuery", "sends addresses, which are others in each replica"),
+    ("test_win.TestWinAllocateWorld.testSharedQuery", "sends addresses, which are others in each replica"),
 )
 
 TESTS_LEFT_OUT = (

@@ -48,6 +48,11 @@ CALL = 0
 END = 1
 DONE = 2
 
+WINDOW_REQUESTS = 11
+WINDOW_CALLS = 12
+"""Actions of WINDOW (its tag): up to WINDOW_REQUESTS they work on the receiver's memory and locks; up to WINDOW_CALLS they
+are sent by the program's own calls, and so in their order; those above answer requests."""
+
 PLANES = 4
 PLANE_POINT = 0
 PLANE_COLLECTIVE = 1

@@ -84,6 +84,12 @@ class Choices(Protocol):
     def probe(self, context: Any, source: int, tag: int) -> Any:
         """The `Channel` of the message that a blocking probe from ANY_SOURCE finds. Waits for it."""
 
+    def still(self) -> None:
+        """The program looks at the memory of its windows now: no request of other ranks changes it until the next call."""
+
+    def cancel(self, receive: Any) -> bool:
+        """Withdraw a `Receive`, unless it has got a message, here or in another process. Was it withdrawn?"""
+
 
 class LayerContent(Protocol):
     """What an image has of a layer."""

@@ -8,12 +8,15 @@ What handles a message may send, but never waits, and reports an error to the se
     open       messages are handled
     removed    freed by all members, and nothing comes any more
 
+Where several processes must handle the same requests in the same order, `ordered` gets each request when it comes, also
+those of this rank to itself, and calls `handle` when it is its turn. Answers to this rank's own requests need no order.
+
 Not here: what a window is (ckpt/mpi/members/state.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ckpt.mpi.base import envelope
@@ -29,6 +32,9 @@ class Window(Protocol):
     def lost(self, ranks: Sequence[int]) -> None: ...
     def revoke(self) -> None: ...
 
+    def open_memory(self) -> list[Any]:
+        """The memory (`BufferSpec`) that messages may change at any moment."""
+
 
 class Windows:
     """The open windows of one rank. Every method needs the engine's lock.
@@ -36,7 +42,7 @@ class Windows:
     `awaited`: number of answers that the program waits for or will wait for. While there are some and the program waits,
     the peers get more credit, because an answer may come behind messages that nobody receives."""
 
-    __slots__ = ("awaited", "direct", "early", "open", "refusal")
+    __slots__ = ("awaited", "direct", "early", "open", "ordered", "refusal")
 
     def __init__(self) -> None:
         self.open: dict[int, Window] = {}
@@ -45,17 +51,25 @@ class Windows:
         self.direct: Any = None
         """What reads the memory of other processes (ckpt/mpi/rma/direct.py). Not part of the image."""
         self.refusal = ""
-        """Why this process can have no windows; empty: it can."""
+        """Why this process can have no windows; empty: it can. Not part of the image."""
+        self.ordered: Callable[[int, Buffer], None] | None = None
+        """Who decides when a request of a world rank is handled; None: at once. Not part of the image."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__ if name != "direct"}
+        return {name: getattr(self, name) for name in ("awaited", "early", "open")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.direct = None
-        for name, value in state.items():
-            setattr(self, name, value)
+        self.__init__()  # type: ignore[misc]
+        self.awaited, self.early, self.open = state["awaited"], state["early"], state["open"]
 
     def on_message(self, src: int, data: Buffer) -> None:
+        """A message of world rank `src` has come."""
+        if self.ordered is not None and envelope.unpack(data)[2] <= envelope.WINDOW_REQUESTS:
+            self.ordered(src, data)
+        else:
+            self.handle(src, data)
+
+    def handle(self, src: int, data: Buffer) -> None:
         """Handle a message of world rank `src`, or keep it for a window that is not open yet."""
         number = envelope.unpack(data)[3]
         window = self.open.get(number)

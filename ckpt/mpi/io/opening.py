@@ -96,6 +96,8 @@ def _opened(comm: Any, path: str, amode: int) -> FileState:
         raise not_offered(
             "File.Open", f"parallel files go by the messages of windows: {engine.windows.refusal}"
         )
+    if engine.choices is not None:
+        raise not_offered("File.Open", "under --redundancy each replica would change the file")
     problem = _problem(amode)
     private = private_copy(comm)
     state = FileState(engine, private, path, amode, file_of)

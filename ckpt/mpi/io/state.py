@@ -187,6 +187,10 @@ class FileState(MemberState):
             if not operation.done:
                 fail(operation, error)
 
+    def open_memory(self) -> list[Any]:
+        """None: what a file does with the program's memory, it does in calls."""
+        return []
+
     def lost(self, ranks: Sequence[int]) -> None:
         """World ranks have failed: if one of them is the one that writes, what waits for it ends."""
         if self.group[WRITER] in ranks:

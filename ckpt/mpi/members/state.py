@@ -102,13 +102,15 @@ class MemberState:
     def post(
         self, rank: int, action: int, token: int = 0, body: bytes = b"", payload: Buffer | None = None
     ) -> int:
-        """Send a message to a member; a message to this rank is handled before this returns.
+        """Send a message to a member; one to this rank is handled before this returns, or in its turn.
 
         Returns the transport's sequence number, by which a large payload that is sent by reference is acknowledged."""
         world = self.group[rank]
         head = envelope.pack(envelope.WINDOW, self.rank, action, self.number, token) + body
         if rank == self.rank:
-            self.on_message(world, head if payload is None else b"".join((head, payload)))
+            windows = self.engine.windows
+            receive = self.on_message if windows.ordered is None else windows.on_message
+            receive(world, head if payload is None else b"".join((head, payload)))
             return 0
         if payload is None or len(payload) < COPY_BYTES:
             return self.engine.progress.send(world, head if payload is None else b"".join((head, payload)))

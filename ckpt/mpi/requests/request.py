@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from ckpt.compat.threads import captured_in_threads
 from ckpt.mpi.base.constants import UNDEFINED
-from ckpt.mpi.base.errors import ERR_REQUEST, ERR_UNSUPPORTED_OPERATION, MpiException
+from ckpt.mpi.base.errors import ERR_REQUEST, MpiException
 from ckpt.mpi.base.handle import Handle, expect
 from ckpt.mpi.base.integers import argument, elements
 from ckpt.mpi.datatypes.status import Status
@@ -220,10 +220,14 @@ class Request(Handle):
             raise MpiException(ERR_REQUEST, "the request is null")
         if engine is None or operation is None:
             return
-        if engine.choices is not None and isinstance(operation, Receive):
-            raise MpiException(ERR_UNSUPPORTED_OPERATION, "Cancel under --redundancy")
+        if not isinstance(operation, Receive):
+            return
         with engine.lock:
-            if isinstance(operation, Receive) and not operation.done and engine.matcher.withdraw(operation):
+            if engine.choices is not None:
+                is_withdrawn = engine.choices.cancel(operation)
+            else:
+                is_withdrawn = not operation.done and engine.matcher.withdraw(operation)
+            if is_withdrawn:
                 operation.cancelled = True
                 operation.done = True
                 engine.tell()

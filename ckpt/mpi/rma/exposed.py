@@ -63,6 +63,10 @@ class Fixed:
             raise out_of_range(low, high, self.nbytes)
         return _spec(self.memory, layout, count, offset)
 
+    def whole(self) -> list[BufferSpec]:
+        """All of the memory."""
+        return [_spec(self.memory, None, self.nbytes, 0)] if self.nbytes else []
+
 
 class Dynamic:
     """Pieces of memory. `pieces`: (object, size in bytes, address when it was attached)."""
@@ -108,6 +112,10 @@ class Dynamic:
                 "other ranks the new addresses",
             )
         return _spec(found[0][0], layout, count, found[0][1])
+
+    def whole(self) -> list[BufferSpec]:
+        """All of the memory."""
+        return [_spec(memory, None, nbytes, 0) for memory, nbytes, _ in self.pieces if nbytes]
 
 
 Exposed = Fixed | Dynamic

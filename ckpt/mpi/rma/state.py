@@ -1,7 +1,7 @@
 """The state of one window at one rank, which all its handles share: both sides of it, and the messages between members.
 
 Messages that were handled are in the memory and the state, so in the image; all others are in the port. Messages of this
-rank to itself are handled at once.
+rank to itself are handled at once, if nobody orders requests.
 
 Not here: the program's calls (window.py and the modules it is composed of).
 """
@@ -20,6 +20,7 @@ from ckpt.mpi.rma.origin import Origin
 from ckpt.mpi.rma.target import Target
 
 if TYPE_CHECKING:
+    from ckpt.mpi.datatypes.buffers import BufferSpec
     from ckpt.mpi.engine.engine import Engine
 
 
@@ -96,6 +97,11 @@ class WindowState(MemberState):
             self.origin.on_message(member, action, token, data)
         else:
             self.target.on_message(member, action, token, data)
+
+    def open_memory(self) -> list[BufferSpec]:
+        """What the window exposes, and where answers under way will be stored."""
+        results = [each.result_spec for each in self.pending.values()]
+        return [*self.exposed.whole(), *(spec for spec in results if spec is not None)]
 
     def lost(self, ranks: Sequence[int]) -> None:
         """World ranks have failed: end the operations on them, release their locks."""

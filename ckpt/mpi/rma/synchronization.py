@@ -50,6 +50,8 @@ class Synchronization(WinHandle):
         action = wire.LOCK_EXCLUSIVE if kind == LOCK_EXCLUSIVE else wire.LOCK_SHARED
         with state.engine.lock:
             _lock(state, (target,), action, hints)
+            if target == state.rank:
+                _look(state)
 
     def Lock_all(self, assertion: int = 0) -> None:
         """Begin an access epoch at all targets, with shared locks."""
@@ -113,6 +115,7 @@ class Synchronization(WinHandle):
         state = self._alive()
         with state.engine.lock:
             state.engine.make_progress()
+            _look(state)
 
     # -- active target -----------------------------------------------------------------------------
 
@@ -190,6 +193,12 @@ class Synchronization(WinHandle):
 def _raise(error: Any) -> None:
     if error is not None:
         raise error
+
+
+def _look(state: WindowState) -> None:
+    """The program may look at its memory now, and do something else by what it finds."""
+    if state.engine.choices is not None:
+        state.engine.choices.still()
 
 
 def _wait(state: WindowState, operation: Operation) -> None:

@@ -47,13 +47,14 @@ FLUSH = 7
 LOCK_SHARED = 8
 LOCK_EXCLUSIVE = 9
 UNLOCK = 10
-COMPLETE = 11
-POST = 12
+COMPLETE = envelope.WINDOW_REQUESTS
+POST = envelope.WINDOW_CALLS
 DATA = 13
 DONE = 14
 FAILED = 15
 TOLD = 16
-"""Up to COMPLETE the target's side of a window handles the message, from POST on the origin's."""
+"""Up to COMPLETE the target's side of a window handles the message, from POST on the origin's. From DATA on they are sent
+when a message is handled, and not by a call of the program."""
 
 _FIXED = struct.Struct("<qQI")
 

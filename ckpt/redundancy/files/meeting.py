@@ -36,6 +36,8 @@ class _Choices(Protocol):
 
     def missing(self) -> set[int]: ...
 
+    def tick(self, now_ns: int, *, has_ended: bool) -> None: ...
+
 
 class Meeting:
     """Changes of one replica of `rank`. `stream`: counts them."""
@@ -73,7 +75,10 @@ class Meeting:
 
     def tick(self, now_ns: int) -> None:
         """Called often, with the lock held."""
-        if self._until_ns is None or now_ns < self._until_ns or self.choices is None:
+        if self.choices is None:
+            return
+        self.choices.tick(now_ns, has_ended=self.has_ended)
+        if self._until_ns is None or now_ns < self._until_ns:
             return
         self._until_ns = now_ns + LATE_NS
         missing = self.choices.missing()

@@ -71,6 +71,11 @@ class Together:
         """Have all come to this change, and mean the same?"""
         return self.arrived.get(self.me) == (number, digest) and not self.missing()
 
+    def states(self, number: int) -> list[str | None]:
+        """What each one that is waited for has said at `number`; None: it has not come there."""
+        found = [self.arrived.get(each) for each in self.living | self.awaited]
+        return [each[1] if each is not None and each[0] == number else None for each in found]
+
     def lost(self, replicas: Iterable[int]) -> None:
         """These replicas are lost."""
         self.living -= set(replicas) - {self.me}

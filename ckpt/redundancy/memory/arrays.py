@@ -157,6 +157,8 @@ def open_memory(engine: Engine) -> list[tuple[int, int]]:
         for chain in list(shared.pending.values()):
             for schedule in chain:  # results are stored by its last steps, from what these name
                 targets += _leaves([schedule.values, schedule.spots, schedule.program])
+    for window in list(engine.windows.open.values()):
+        targets += window.open_memory()
     return [place for place in map(_place, targets) if place is not None]
 
 

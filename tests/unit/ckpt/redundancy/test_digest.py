@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from ckpt.mpi.base.envelope import ACTIVE, AGREE, EAGER, MATCHED, PLANES, SYNC, WINDOW, pack
+from ckpt.mpi.rma import wire
 from ckpt.redundancy.digest import EVERY, RING, Stream, Streams
 from ckpt.redundancy.vote import Vote
 
@@ -52,10 +53,22 @@ def test_collectives_have_a_stream_for_each_tag_and_answers_have_none() -> None:
     assert send(streams, pack(AGREE, 0, 5, 28, 3)) is None
 
 
-@pytest.mark.parametrize(("kind", "name"), [(ACTIVE, "active messages"), (WINDOW, "one-sided communication")])
-def test_what_may_depend_on_time_is_refused(kind: int, name: str) -> None:
-    with pytest.raises(ValueError, match=name):
-        Streams().find(pack(kind, 0, 0, 28))
+def test_what_may_depend_on_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="active messages"):
+        Streams().find(pack(ACTIVE, 0, 0, 28))
+
+
+def test_requests_to_windows_are_in_the_order_of_the_program_and_answers_have_a_stream_for_each_window() -> (
+    None
+):
+    streams = Streams()
+    for action in (wire.PUT, wire.LOCK_SHARED, wire.COMPLETE, wire.POST):
+        assert send(streams, pack(WINDOW, 0, action, 28)) is streams.point
+    one = send(streams, pack(WINDOW, 0, wire.DATA, 28, 5))
+    assert one is not None and one is not streams.point
+    assert send(streams, pack(WINDOW, 0, wire.DONE, 28, 6)) is one
+    assert send(streams, pack(WINDOW, 0, wire.FAILED, 28, 7)) is one
+    assert send(streams, pack(WINDOW, 0, wire.DONE, 32, 5)) is not one
 
 
 @pytest.mark.parametrize("seed", range(20))

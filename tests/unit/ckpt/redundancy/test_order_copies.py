@@ -126,7 +126,7 @@ def test_the_same_with_two_choices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class HoldsNothing(Order):
     def hold(self, replica: int) -> None:
-        self.floors.setdefault(replica, {"q": 1 << 30, "w": 1 << 30})
+        self.floors.setdefault(replica, {"q": 1 << 30, "w": 1 << 30, "o": 1 << 30})
 
 
 class SendsNothing(Order):
