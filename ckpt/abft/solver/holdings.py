@@ -4,7 +4,7 @@ Between two steps it is consistent: `step` says which panels it has applied, `pa
 `update` the last row exchange of which it was the root. What a step changes is changed in parts (`_changing`).
 
 With `verify`, wrong numbers are looked for: in the matrix by sums (verify.py), in panels and the update by digests
-(seals.py), when they have been used, and before anything that was made of them goes to another rank. `Corrupt`: this
+(seals.py), before and after they are used, so before anything that was made of them goes to another rank. `Corrupt`: this
 rank's numbers are of no use; it drops them, and tells the next meeting.
 
 Not here: where all of this comes from, and in which order (member.py).
@@ -104,6 +104,11 @@ class Holdings:
         if self.verify and not all(each.is_whole() for each in used):
             self.panels, self.kept = {}, {}  # nobody must get them
             raise Corrupt("numbers that this process has computed with are wrong")
+
+    def _whole_panel(self, k: int) -> Panel:
+        """To be used. Raises Corrupt."""
+        self.see(self.panels[k])
+        return self.panels[k]
 
     def _sealed(self, update: Update) -> Update:
         return update.sealed() if self.verify else update

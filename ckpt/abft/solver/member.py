@@ -224,18 +224,18 @@ class Member(Holdings):
         self.link.send(rank, np.zeros(1, dtype=np.uint8), tag("token", k))
 
     def _op_give_rows(self, op: Op, k: int, rank: int) -> None:
-        rows = self._here()[0].rows_for(k, self.panels[k], self._start_of(k))
+        rows = self._here()[0].rows_for(k, self._whole_panel(k), self._start_of(k))
         self.link.send(rank, rows, tag("rows", k))
 
     def _op_get_rows(self, op: Op, k: int, rank: int) -> None:
         assert op.peer is not None
-        count, _ = self._here()[0].count_rows(k, self.panels[k], op.peer[0])
+        count, _ = self._here()[0].count_rows(k, self._whole_panel(k), op.peer[0])
         array = self.link.receive(rank, (count, self._width(k)), self.matrix.dtype, tag("rows", k))
         self._given.setdefault("rows", {})[op.peer[0]] = array
 
     def _op_solve(self, op: Op, k: int, rank: int) -> None:
         given = self._given.get("rows", {})
-        self.update = self._sealed(self._here()[0].solve(k, self.panels[k], self._start_of(k), given))
+        self.update = self._sealed(self._here()[0].solve(k, self._whole_panel(k), self._start_of(k), given))
 
     def _op_give_update(self, op: Op, k: int, rank: int) -> None:
         assert op.peer is not None

@@ -13,6 +13,7 @@ from ckpt import MPI
 from ckpt.abft.decisions.course import Decision
 from ckpt.abft.decisions.plan import decide, first_course
 from ckpt.abft.numbers import local as local_numbers
+from ckpt.abft.numbers.verify import Corrupt
 from ckpt.abft.operations.factors import _LU, _QR, _Cholesky
 from ckpt.abft.solver.link import Interrupted
 from ckpt.abft.solver.matrix import Grid
@@ -69,3 +70,27 @@ def test_a_rank_meets_the_others_before_it_has_changed_all_of_its_matrix(
     assert any(one == other for one, other in pairwise(steps)), "interrupted again within the same change"
     assert np.array_equal(found, expected)
     assert MPI.COMM_WORLD.size == 1
+
+
+@pytest.mark.parametrize("what", ["pivots", "lower"])
+def test_a_panel_that_is_wrong_when_it_is_to_be_used_is_not_used_or_given(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A row number that no row has: it was an IndexError, and the end of the job."""
+    factorise = Member._op_factorise
+
+    def spoiling(self: Member, op: Any, k: int, rank: int) -> None:
+        factorise(self, op, k, rank)
+        if k == 2:
+            getattr(self.panels[k], what).view(np.uint8).reshape(-1)[37] ^= 64
+
+    monkeypatch.setattr(Member, "_op_factorise", spoiling)
+    numbers = np.random.default_rng(1).normal(size=(ORDER, ORDER))
+    matrix = Grid(1, 1, redundant=0).matrix(ORDER, nb=8, fill=numbers)
+    member = Member(cast(Any, Alone(random.Random(1), 0.0)), matrix, np.zeros((ORDER, 0)), 1)
+    member.follow(Decision("start", first_course(member.shape, (0,), 0)))
+    with pytest.raises(Corrupt):
+        member.run_steps()
+    member.give_up_data()
+    said = member.state()
+    assert said.corrupt and said.step == -1 and said.low == said.high == 0
