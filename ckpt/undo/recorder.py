@@ -241,6 +241,8 @@ class Recorder:
                 if operation.kind == "link":
                     self._mix(path, operation.target)
                 if operation.target and (linked := seen[operation.target]) is not None and linked.is_file:
+                    # Another rank that then writes to the file by its new name does not know the old one
+                    kept += self._before_attributes(operation.target, linked, now_ns)
                     self._before_linking(operation.target, linked)
             case "remove":
                 kept += self._before_removing(path, binding, now_ns)

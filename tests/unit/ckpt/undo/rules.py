@@ -70,6 +70,13 @@ MUTANTS = [
         "test_fast_path.py::test_an_old_file_that_comes_to_a_new_directory_is_kept_before_it_is_changed",
     ),
     Mutant(
+        "a file that gets another name is recorded with the one that it has",
+        "recorder",
+        "kept += self._before_attributes(operation.target, linked, now_ns)",
+        "pass",
+        "test_two_ranks.py::test_a_file_that_a_rank_gives_another_name_and_another_rank_writes_to_by_that_name",
+    ),
+    Mutant(
         "contents are copied before they are changed",
         "recorder",
         "copies = not appends and binding.nbytes > 0",

@@ -356,6 +356,25 @@ def test_two_ranks_compete_for_one_file(
         assert tree_of(first.root) == tree
 
 
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_a_file_that_a_rank_gives_another_name_and_another_rank_writes_to_by_that_name(
+    where: str, is_removed: bool
+) -> None:
+    """Found by seed 3283958730096: once the new name was removed nothing said which file it had been. Its contents of the
+    future stayed under the old name, without a word."""
+    with two_ranks(where) as (first, second):
+        os.mkdir(first.root)
+        path, other = (os.path.join(first.root, name) for name in ("old", "new"))
+        Path(path).write_text("then")
+        tree = line_of(first, second)
+        first.link(path, other)
+        second.write(other, "")
+        if is_removed:
+            first.remove(other, "")
+        assert not both_put_back(first, second, tree, 0, [])
+        assert tree_of(first.root) == tree
+
+
 def links_are_right(rank: Rank) -> None:
     for record in read_log(rank.directories[-1], KEY):
         if isinstance(record, Name) and record.kept:
