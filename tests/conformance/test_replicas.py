@@ -38,7 +38,6 @@ PARTS = [
         "test_pickle",
     ),
     ("test_comm_inter", "test_comm_topo", "test_pack", "test_address", "test_op"),
-    ("test_win", "test_rma", "test_rma_nb", "test_util_sync"),
 ]
 """Modules that take a second or two."""
 
