@@ -292,9 +292,7 @@ def test_wrong_numbers_are_put_right_or_their_column_is_replaced(
     assert found[wanted] >= 3, found
 
 
-@pytest.mark.parametrize(
-    ("where", "wanted"), [("messages", "made again"), ("panels", "made again"), ("panels", "replaced")]
-)
+@pytest.mark.parametrize(("where", "wanted"), [("messages", "made again"), ("panels", "replaced")])
 def test_what_is_wrong_on_its_way_or_while_it_waits_is_made_again_or_the_column_is_replaced(
     start: Callable[..., Job], where: str, wanted: str
 ) -> None:
