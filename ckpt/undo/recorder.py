@@ -43,6 +43,7 @@ from ckpt.undo.records import (
     Outcome,
     Record,
     Status,
+    and_above,
     dirname,
 )
 
@@ -200,10 +201,16 @@ class Recorder:
     def paths(self, operation: Operation | None = None) -> tuple[str, ...]:
         """The paths whose bindings :meth:`before` wants, or (no operation) :meth:`end`."""
         named = () if operation is None else (operation.path, operation.target)[: 1 + bool(operation.target)]
-        shown_by = () if self._unconfirmed is None else (_shown_by(self._unconfirmed),)
         above = (*map(dirname, named),)
         new_above = (each for path in above for each in self._new_above(path)) if self._made else ()
-        return (*named, *above, *new_above, *shown_by)
+        if (moved := self._unconfirmed) is None:
+            return (*named, *above, *new_above)
+        # What is new at either of its names is known when it is known whether it has happened
+        moving = {moved.source, moved.target}
+        perhaps_new = (
+            each for path in above for each in and_above(path) if not moving.isdisjoint(and_above(each))
+        )
+        return (*named, *above, *new_above, *perhaps_new, _shown_by(moved))
 
     def before(
         self, operation: Operation, seen: Mapping[str, Binding], now_ns: int, thread: int = 0

@@ -70,6 +70,13 @@ MUTANTS = [
         "test_fast_path.py::test_an_old_file_that_comes_to_a_new_directory_is_kept_before_it_is_changed",
     ),
     Mutant(
+        "what may be new again when a directory has not moved is looked at",
+        "recorder",
+        "if not moving.isdisjoint(and_above(each))",
+        "if False",
+        "test_two_ranks.py::test_a_directory_that_could_not_be_removed_is_as_new_as_before",
+    ),
+    Mutant(
         "a file that gets another name is recorded with the one that it has",
         "recorder",
         "kept += self._before_attributes(operation.target, linked, now_ns)",
@@ -207,7 +214,7 @@ MUTANTS = [
         "recorder",
         "            return kept  # it fails",
         "            pass  # it fails",
-        One(1452),
+        "test_rules.py::test_an_operation_below_what_is_no_directory_fails_and_needs_no_record",
     ),
     Mutant(
         "attributes of a directory belong to its old name",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpt.undo.logs import LOG
-from ckpt.undo.recorder import Changes, Recorder
+from ckpt.undo.recorder import Changes, Operation, Recorder
 from ckpt.undo.records import Content, FileId, Name, Status
 from ckpt.undo.restart import restoring
 from ckpt.undo.restart.intervals import kept_of
@@ -135,3 +135,16 @@ def test_a_file_that_gets_a_name_recorded_ahead_is_one_of_the_checkpoint() -> No
     changes = Changes({"/work/state": new}, {"/undo/1": old}, {"/work/state": old})
     records = [keep.record for keep in recorder.ahead(changes, {}, 5)]
     assert records == [Name("/work/state", new, 1, 5), Content("/undo/1", old, 2, "", 0, 0, 5)]
+
+
+@pytest.mark.parametrize("above", [None, Status(FileId(1, 1, 1), stat.S_IFREG | 0o600, 1, 4, 0, 0, 0)])
+def test_an_operation_below_what_is_no_directory_fails_and_needs_no_record(above: Status | None) -> None:
+    """A record would say that the name was free at the checkpoint. It may be an old name of what has moved since."""
+    recorder = Recorder()
+    recorder.begin(0)
+    for kind in ("rewrite", "directory", "link"):
+        assert not recorder.before(
+            Operation(kind, "/work/a/b"),  # type: ignore[arg-type]
+            {"/work/a/b": None, "/work/a": above},
+            5,
+        )

@@ -375,6 +375,27 @@ def test_a_file_that_a_rank_gives_another_name_and_another_rank_writes_to_by_tha
         assert tree_of(first.root) == tree
 
 
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_directory_that_could_not_be_removed_is_as_new_as_before(where: str, goes: bool) -> None:
+    """Found by seed 77114156. Whether it is there is known when something happens below it next, in a directory that another
+    rank has made: that was a KeyError in the program."""
+    with two_ranks(where) as (first, second):
+        os.mkdir(first.root)
+        tree = line_of(first, second)
+        new, below = (os.path.join(first.root, name) for name in ("new", "new/of/another"))
+        first.mkdir(new, "")
+        second.mkdir(os.path.dirname(below), "")
+        second.mkdir(below, "")
+        with contextlib.suppress(OSError):
+            first.rename(new, os.path.join(first.root, "gone" if goes else "new/of/it"))
+        with contextlib.suppress(OSError):
+            first.rmdir(os.path.join(first.root, "gone" if goes else "new"), "")
+        with contextlib.suppress(OSError):
+            first.mkdir(os.path.join(below, "last"), "")
+        problems = {problem.path for problem in both_put_back(first, second, tree, 0, [])}
+        assert tree_of(first.root) == tree or problems
+
+
 def links_are_right(rank: Rank) -> None:
     for record in read_log(rank.directories[-1], KEY):
         if isinstance(record, Name) and record.kept:
