@@ -28,7 +28,8 @@ given = json.loads(sys.argv[1])
 P, Q, n = given["P"], given["Q"], given["order"]
 random = np.random.default_rng(given["seed"])
 TILE = given["block"]
-LARGEST_WHOLE = 10_000  # up to this order each rank has the whole matrix; a larger one is made where it is asked for
+# Up to this order each rank has the whole matrix; a larger one is made where it is asked for
+LARGEST_WHOLE = 10_000
 began = cpu = repair = 0.0
 
 
