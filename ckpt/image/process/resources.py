@@ -324,7 +324,7 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "collector": _apply_collector,
     "exit_functions": exits.register_again,
     "patches": _apply_patches,
-    "switch_interval": sys.setswitchinterval,
+    "switch_interval": lambda seconds: sys.setswitchinterval(seconds + 0.5e-6),  # cut to whole microseconds
     "logging": put_back,
     "locks": held_locks.acquire_again,
     "libraries": apply_library_settings,
