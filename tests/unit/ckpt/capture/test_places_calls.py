@@ -114,7 +114,7 @@ def test_an_import_is_the_reason_whatever_the_imported_module_does(
 
 
 def test_a_main_thread_that_no_signal_can_be_sent_to_is_asked_later() -> None:
-    """The limit of signals that may wait counts those of all processes of the user: the program ended with BlockingIOError."""
+    """The limit of signals that may wait counts all processes of the user: the program ended with BlockingIOError."""
     script = """
         import resource, threading, time
         from ckpt import image
