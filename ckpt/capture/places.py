@@ -21,6 +21,7 @@ Not here: when an image is wanted (:mod:`ckpt.capture.imager`), what is captured
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -282,7 +283,10 @@ def wake_main_thread() -> None:
 
     number = _frames.wake_signal()
     if number and image.is_waiting(ident):
-        signal.pthread_kill(ident, number)
+        with contextlib.suppress(
+            BlockingIOError
+        ):  # no more signals may wait (RLIMIT_SIGPENDING): asked again soon
+            signal.pthread_kill(ident, number)
 
 
 def queue_at_checks(

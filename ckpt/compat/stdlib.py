@@ -29,6 +29,11 @@ ABC_STATE = "_abc_impl"
 """The attribute of an abstract class in which ABCMeta keeps its registry (in C, ``Modules/_abc.c``)."""
 
 
+def xml_prefixes(etree: Any) -> dict[str, str]:
+    """URI → prefix, of all that ``xml.etree.ElementTree`` knows (``_namespace_map``; all versions)."""
+    return dict(etree._namespace_map)
+
+
 def virtual_subclasses(cls: type) -> list[type]:
     """The classes registered with an abstract base class (``abc._get_dump``; all versions)."""
     found = [reference() for reference in abc._get_dump(cls)[0]]  # type: ignore[attr-defined]

@@ -52,6 +52,7 @@ __all__ = [
     "state_of",
     "values_of",
     "HANDLE",
+    "NO_THREAD",
     "POLL_CALL",
     "RLOCK",
 ]
@@ -190,6 +191,10 @@ def rlock_owner(lock: Any) -> tuple[int, int]:
     """(identifier of the thread that holds the reentrant lock, how many times); (0, 0): it is free. All versions."""
     found = _OWNER.search(repr(lock))
     return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+NO_THREAD = 1
+"""No thread has this identifier: they are addresses of structures."""
 
 
 def own_rlock(lock: Any, owner: int, times: int) -> None:

@@ -43,6 +43,7 @@ from ckpt.image.pickling.pickler import (
 from ckpt.image.process import moment, resources, unsupported
 from ckpt.image.process.settings import warnings_ignored
 from ckpt.image.stdlib.registered import VirtualSubclasses
+from ckpt.image.threads.captured import keeping_the_lock
 from ckpt.image.threads.contexts import outside_of
 from ckpt.transport.records import NamedTuple
 
@@ -123,11 +124,12 @@ def fork(noted: bytes | None = None, others: StoppedThreads | None = None) -> in
     noted = moment.note() if noted is None else noted
     if others is None or not others.are_there:
         return _frames.fork(noted, our_files())
-    for _ in range(_FORK_TRIES):
-        ours = our_files()
-        pid = _frames.fork(noted, ours, others.capture())
-        if pid >= 0:
-            return pid
+    with keeping_the_lock():
+        for _ in range(_FORK_TRIES):
+            ours = our_files()
+            pid = _frames.fork(noted, ours, others.capture())
+            if pid >= 0:
+                return pid
     raise Refused("the program's threads take no rest: another one had the interpreter at each try to fork")
 
 

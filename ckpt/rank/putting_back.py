@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["obey_early", "waiting_for_files"]
 
 _IMPORTING = importlib.machinery.FileFinder.find_spec.__code__.co_filename
+_FOR_NOW: Any = "until files are put back"
 _CODE = (".py", ".pyc", ".pyi", ".so")
 _SYSTEM = ("/proc", "/sys", "/dev", "/usr", "/etc", "/lib", "/lib64", "/opt")
 
@@ -52,10 +53,13 @@ def waiting_for_files(runtime: Runtime) -> Callable[[bool], None] | None:
     writes_none = sys.dont_write_bytecode
     if runtime.options.get("code_changes"):
         # Code is that of the checkpoint for now. What is compiled of it could be taken for that of what comes after.
-        sys.dont_write_bytecode = True
+        sys.dont_write_bytecode = _FOR_NOW
 
     def wait(is_all_loaded: bool) -> None:
-        sys.dont_write_bytecode = writes_none
+        if (
+            sys.dont_write_bytecode is _FOR_NOW
+        ):  # else the image has been loaded, and has what the program had
+            sys.dont_write_bytecode = writes_none
         _watch.before_opening(None)
         _take_options(runtime, is_all_loaded)
         open_again(sys.__stdin__)

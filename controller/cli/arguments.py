@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from ckpt.controller.cli import hosts, redundancy, submit
 from ckpt.controller.cli.command import USAGE
-from ckpt.controller.cli.common import at_least, nbytes, seconds
+from ckpt.controller.cli.common import at_least, nbytes, not_empty, seconds
 from ckpt.controller.cli.flags import FLAGS, NAMES
 
 EXIT_CODES = """\
@@ -43,11 +43,13 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--fenced",
+        type=not_empty,
         metavar="HOST",
         help="HOST, where the job was last, is dead: go on with it here (your word for it: nothing else can know)",
     )
     add(
         "--chdir",
+        type=not_empty,
         metavar="DIR",
         help="go on with the job in DIR: the directory in which it was started has moved there",
     )
@@ -94,6 +96,7 @@ def _add_service_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--harmless-threads",
         action="append",
+        type=not_empty,
         metavar="PATTERN",
         help="threads of the program with such names may run during a checkpoint, and are gone after a restart",
     )
@@ -268,7 +271,9 @@ def _add_running_verbs(verb: Verb) -> None:
     run.add_argument(
         "-n", "-np", "--ranks", type=at_least(1), metavar="N", help="number of ranks (default 1)"
     )
-    run.add_argument("--job", metavar="DIR", help="job directory (default: a new one under ./.ckpt)")
+    run.add_argument(
+        "--job", type=not_empty, metavar="DIR", help="job directory (default: a new one under ./.ckpt)"
+    )
     run.add_argument(
         "--resume",
         choices=("auto", "never"),
@@ -296,7 +301,7 @@ def _add_running_verbs(verb: Verb) -> None:
     )
 
     restart = verb("restart", "Go on with a job from its newest checkpoint, or from EPOCH.")
-    restart.add_argument("job", metavar="JOB[@EPOCH]")
+    restart.add_argument("job", type=not_empty, metavar="JOB[@EPOCH]")
     restart.set_defaults(spares=None)  # an image fits a job with as many as before
     _add_service_options(restart)
     redundancy.add_option(restart)
@@ -320,6 +325,7 @@ def _add_running_verbs(verb: Verb) -> None:
     hosts.add_engine_options(doctor)
     doctor.add_argument(
         "--directory",
+        type=not_empty,
         metavar="DIR",
         help="with --hosts or --engine: a directory that all hosts see (default: the working directory)",
     )
@@ -328,31 +334,31 @@ def _add_running_verbs(verb: Verb) -> None:
 def _add_verbs_for_jobs(verb: Verb) -> None:
     """Verbs for a job that is there."""
     checkpoint = verb("checkpoint", "Take a checkpoint of a running job, and wait until it is committed.")
-    checkpoint.add_argument("job", metavar="JOB", nargs="?")
+    checkpoint.add_argument("job", type=not_empty, metavar="JOB", nargs="?")
     checkpoint.add_argument("--stop", action="store_true", help="then stop the job (its exit code is 75)")
     checkpoint.add_argument("--no-wait", action="store_true", help="do not wait for the commit")
 
     stop = verb("stop", "Stop a running job.")
-    stop.add_argument("job", metavar="JOB", nargs="?")
+    stop.add_argument("job", type=not_empty, metavar="JOB", nargs="?")
     stop.add_argument("--checkpoint", action="store_true", help="take a last checkpoint before")
 
     status = verb("status", "Show what a job does, or how it ended.")
-    status.add_argument("job", metavar="JOB", nargs="?")
+    status.add_argument("job", type=not_empty, metavar="JOB", nargs="?")
 
     ls = verb("ls", "List the committed checkpoints of a job.")
-    ls.add_argument("job", metavar="JOB", nargs="?")
+    ls.add_argument("job", type=not_empty, metavar="JOB", nargs="?")
 
     verify = verb("verify", "Read everything a restart would read, and say whether it is whole.")
-    verify.add_argument("job", metavar="JOB[@EPOCH]")
+    verify.add_argument("job", type=not_empty, metavar="JOB[@EPOCH]")
 
     inspect = verb(
         "inspect", "Show what a checkpoint holds: stack, largest variables, messages, versions, blocks."
     )
-    inspect.add_argument("job", metavar="JOB[@EPOCH]", nargs="?")
+    inspect.add_argument("job", type=not_empty, metavar="JOB[@EPOCH]", nargs="?")
     inspect.add_argument("-r", "--rank", type=at_least(0), metavar="RANK", help="of one rank only, in full")
 
     prune = verb("prune", "Remove old checkpoints.")
-    prune.add_argument("job", metavar="JOB")
+    prune.add_argument("job", type=not_empty, metavar="JOB")
     prune.add_argument(
         "--keep-last", type=at_least(2), metavar="N", required=True, help="how many to keep, at least 2"
     )

@@ -169,7 +169,7 @@ def split_program(arguments: Sequence[str], flags: frozenset[str]) -> tuple[list
         word = arguments[position]
         if word == "--":
             return list(arguments[:position]), list(arguments[position + 1 :])
-        if word in ("-m", "-c") or not word.startswith("-"):
+        if word in ("-", "-m", "-c") or not word.startswith("-"):
             break
         glued = "=" in word or (word[1] != "-" and len(word) > 2 and word != "-np")  # -n4
         position += 1 if word in flags or glued else 2

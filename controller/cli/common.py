@@ -113,6 +113,13 @@ def nbytes(text: str) -> int:
     return size
 
 
+def not_empty(text: str) -> str:
+    """The type of a value that an unset variable of a shell script would leave empty. Raises ArgumentTypeError."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty; leave it out for its default")
+    return text
+
+
 def at_least(least: int) -> Any:
     """The type of a whole number that is not less."""
 

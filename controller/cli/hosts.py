@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ckpt.controller.cli.common import at_least
+from ckpt.controller.cli.common import at_least, not_empty
 from ckpt.controller.errors import UsageError
 from ckpt.transport.records import replace
 from ckpt.undo.selection.patterns import is_recorded
@@ -457,6 +457,7 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
     )
     add(
         "--goes-on",
+        type=not_empty,
         metavar="TEXT",
         help="for batch scripts: how the job goes on when it is stopped before its end; `ckpt status` shows it",
     )
@@ -474,6 +475,7 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
     )
     add(
         "--topology",
+        type=not_empty,
         metavar="FILE",
         help="where cables end, to say which one is at fault (default ~/.config/ckpt/topology.toml, if there is one)",
     )
@@ -489,16 +491,10 @@ def add_options(parser: argparse.ArgumentParser, seconds: Callable[[str], float]
     )
     add(
         "--fault-record",
+        type=not_empty,
         metavar="FILE",
         help="add a record of each fault to FILE, in the form of node-problem-detector (default off)",
     )
-
-
-def not_empty(text: str) -> str:
-    """The value of an option that an unset variable of a shell script would leave empty. Raises ArgumentTypeError."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError("it is empty; leave the option out for ranks on this host")
-    return text
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
@@ -524,16 +520,19 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--engine-command",
+        type=not_empty,
         metavar="COMMAND",
         help="how {agent} is run on a {host}, or once on each of {hosts}: mpiexec -n {hosts} -ppn 1 {agent} (default: ssh)",
     )
     add(
         "--interface",
+        type=not_empty,
         metavar="NAME|NETWORK",
         help="the interface of the hosts for the job's connections, or its network (10.1.0.0/16, fd00:1::/64)",
     )
     add(
         "--ports",
+        type=not_empty,
         metavar="A-B",
         help="the job listens at these ports only: one for each rank, one for each host, one for `ckpt run` (default: any)",
     )

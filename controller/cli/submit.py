@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.cli.command import Command
-from ckpt.controller.cli.common import new_directory, show
+from ckpt.controller.cli.common import new_directory, not_empty, show
 from ckpt.controller.errors import EXIT_OK, EXIT_RESTARTS_USED_UP, ControllerError, LaunchFailed, UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,12 @@ def add_options(
     """The options of the verb. `count`, `seconds`: types of values."""
     add = parser.add_argument
     add("-n", "-np", "--ranks", type=count(1), metavar="N", default=1, help="number of ranks (default 1)")
-    add("--job", metavar="DIR", help="job directory, which all nodes see (default: a new one under ./.ckpt)")
+    add(
+        "--job",
+        type=not_empty,
+        metavar="DIR",
+        help="job directory, which all nodes see (default: a new one under ./.ckpt)",
+    )
     add("-t", "--time", metavar="TIME", help="time limit of each slot, as sbatch takes it")
     add(
         "--spares",

@@ -304,7 +304,9 @@ def _deleted_again(saved: SavedFile) -> int:
     try:
         with open(fd, "wb") as file:
             file.write(saved.content)
-        return os.open(path, saved.flags & ~(_CREATION_FLAGS | os.O_TMPFILE) | os.O_CLOEXEC)
+        opened = os.open(path, saved.flags & ~(_CREATION_FLAGS | os.O_TMPFILE) | os.O_CLOEXEC)
+        os.chmod(path, saved.mode)
+        return opened
     finally:
         os.unlink(path)
 

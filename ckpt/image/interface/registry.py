@@ -79,6 +79,7 @@ BUILT_IN = {
     # those with settings, in the order in which these are put back
     "copyreg": f"{_REGISTERED}:CopyReg",
     "abc": f"{_REGISTERED}:VirtualSubclasses",
+    "xml.etree.ElementTree": f"{_REGISTERED}:Namespaces",
     "locale": f"{_STANDARD}:Locale",
     "csv": f"{_STANDARD}:Csv",
     "decimal": f"{_STANDARD}:Decimal",

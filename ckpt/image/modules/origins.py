@@ -6,7 +6,8 @@ Rules
     =========================================================  ===============================================
     ``__main__``                                               by value
     written by the user: a Python file (or namespace package)  by value
-    outside the standard library and ``site-packages``
+    outside the standard library and ``site-packages``, also
+    one with another suffix, of a loader of its own
     standard library, installed packages, C extensions         by reference: imported again at load
     ``ckpt``, ``transport``, ``controller``                    by reference, even in editable mode
     a module object that is not in ``sys.modules``             by value, as an ordinary object
@@ -24,6 +25,7 @@ import site
 import sys
 import sysconfig
 import types
+from importlib.machinery import EXTENSION_SUFFIXES
 
 from ckpt import version
 from ckpt.compat.memory import is_made_from_definition
@@ -35,6 +37,7 @@ OWN_PACKAGES = ("ckpt",)
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(version.__file__))) + os.sep
 _OWN_FOLDER = os.path.dirname(version.__file__) + os.sep
 _ALWAYS_BY_REFERENCE = frozenset({"builtins", "sys"})
+_COMPILED_SUFFIXES = (*EXTENSION_SUFFIXES, ".so")
 SECOND_NAMES = frozenset({"__mp_main__"})
 
 
@@ -100,7 +103,9 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
                 return (
                     False  # the folder as it was imported first: most of our modules need no look at the disk
                 )
-        return file.endswith((".py", ".pyc")) and not _is_installed_path(file)
+        return (
+            file.endswith((".py", ".pyc")) or _is_of_other_suffix(file, module)
+        ) and not _is_installed_path(file)
     path = attributes.get("__path__")
     if path is not None:  # a namespace package has no file
         directories = list(path)
@@ -118,6 +123,12 @@ def is_by_value(name: str, module: types.ModuleType) -> bool:
         return is_by_value(parent.__name__, parent)
     # Made by hand and put into sys.modules: this counts as the program's, unless its class is installed.
     return type(module) is types.ModuleType or _is_class_of_program(type(module), module)
+
+
+def _is_of_other_suffix(file: str, module: types.ModuleType) -> bool:
+    """Is it the source of a module that a loader of another kind has read (``.hy``, ``.ipynb``), and nothing compiled?"""
+    is_source = os.path.isabs(file) and not file.endswith(_COMPILED_SUFFIXES)
+    return is_source and not is_made_from_definition(module)
 
 
 def _is_class_of_program(cls: type, module: types.ModuleType) -> bool:

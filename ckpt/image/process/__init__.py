@@ -4,7 +4,8 @@
                                          fork
     resources                            everything that is in no variable. Start reading here
     signals, limits, exits, directory,   one part of it each
-    settings
+    settings, finders,
+    interpreter_settings
     clocks, clock_offsets                monotonic clocks that never go back
     unsupported                          state that no image can hold, for which an image is refused
 

@@ -12,12 +12,12 @@ A forked child has its own copy of all of this state except timers and the offse
 (:mod:`ckpt.image.process.moment`), so the parent looks at nothing else. :func:`note_late` runs in the thread that runs the
 program, because context variables belong to a thread.
 
-The state: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, monotonic clocks; lengths of
-the files of standard output and error (what was printed after the image is cut off); files that the program has put
-under the numbers of standard streams; signals (:mod:`ckpt.image.process.signals`); context variables; replaced standard
-streams and their settings; ``sys`` hooks, garbage collector settings; functions registered with ``atexit``; settings of
-libraries, random numbers and warning filters among them (:mod:`ckpt.image.process.settings`); values that the program
-has put into modules of others (monkey patches).
+The state: ``sys.path``, ``sys.argv``, directory, ``os.environ``, recursion limit, umask, monotonic clocks; lengths of the
+files of standard output and error (what was printed after the image is cut off); files that the program has put under the
+numbers of standard streams; signals (:mod:`ckpt.image.process.signals`); context variables; replaced standard streams and
+their settings; ``sys`` hooks, finders of modules, garbage collector settings; functions registered with ``atexit``; settings
+of libraries, random numbers and warning filters among them (:mod:`ckpt.image.process.settings`); values that the program has
+put into modules of others (monkey patches).
 
 Not here: the modules' variables and the stack (:mod:`ckpt.image.pairs`).
 """
@@ -45,7 +45,7 @@ from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import package_of
 from ckpt.image.modules import held_locks, search_path, standard_streams
 from ckpt.image.modules.origins import OWN_PACKAGES
-from ckpt.image.process import clocks, directory, exits, limits, signals
+from ckpt.image.process import clocks, directory, exits, finders, interpreter_settings, limits, signals
 from ckpt.image.process.settings import apply_library_settings, note_library_settings
 from ckpt.image.reducers.logs import note_logging, put_back
 from ckpt.image.stdlib.temporary import are_there, note_directories, restore_directories
@@ -170,11 +170,17 @@ def note_late(references: References, timing: signals.Timing, collector: Collect
     """The late state: name → value; each value is pickled as a pair of its own. Called in the thread that runs the
     program.
     """
+
+    def is_own(obj: object) -> bool:
+        return _is_of_program(obj, references)
+
     return {
         "signals": signals.note(timing),
         "context": [item for item in contextvars.copy_context().items() if item[0].name != "decimal_context"],
         "streams": _note_stream_objects(),
         "hooks": _note_hooks(references),
+        "finders": finders.note(is_own),
+        "interpreter": interpreter_settings.note(is_own),
         "collector": collector,
         "exit_functions": exits.recorded(references.by_value),
         "patches": _note_patches(references),
@@ -321,10 +327,12 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "context": _apply_context,
     "streams": _apply_streams,
     "hooks": _apply_hooks,
+    "finders": finders.put_back,
+    "interpreter": interpreter_settings.put_back,
     "collector": _apply_collector,
     "exit_functions": exits.register_again,
     "patches": _apply_patches,
-    "switch_interval": sys.setswitchinterval,
+    "switch_interval": lambda seconds: sys.setswitchinterval(seconds + 0.5e-6),  # cut to whole microseconds
     "logging": put_back,
     "locks": held_locks.acquire_again,
     "libraries": apply_library_settings,

@@ -4,7 +4,8 @@ A thread whose stack is in the image runs after a restart, too (:mod:`ckpt.image
 started is a thread that has ended: ``is_alive()`` is False and ``join()`` returns at once; target, name and the attributes
 of a subclass are kept. A thread that was not started yet can be started after the restart.
 
-A reentrant lock is held by the thread that held it. An object of ``threading.local`` has its attributes in each thread.
+A reentrant lock is held by the thread that held it; one whose thread has ended without a release is held by nobody, as
+before. An object of ``threading.local`` has its attributes in each thread.
 
 Not here: which threads may run while an image is taken (:mod:`ckpt.capture.threads`).
 """
@@ -62,6 +63,8 @@ def reduce_rlock(pickler: Saver, lock: Any) -> Any:
     owner, times = threads.rlock_owner(lock)
     if owner in pickler.threads:
         return make_rlock, (0,), (owner, times), None, None, hold_rlock_later
+    if times and owner != pickler.main_thread_id and owner not in stdlib.threads_by_ident():
+        return make_rlock_of_nobody, (times,)
     return make_rlock, (times if owner == pickler.main_thread_id else 0,)
 
 
@@ -70,6 +73,13 @@ def make_rlock(times: int) -> Any:
     made = threading.RLock()
     if times:
         stdlib.acquire_times(made, times)
+    return made
+
+
+def make_rlock_of_nobody(times: int) -> Any:
+    """A reentrant lock whose thread has ended: nobody can take it, and nobody can release it."""
+    made = threading.RLock()
+    threads.own_rlock(made, threads.NO_THREAD, times)
     return made
 
 

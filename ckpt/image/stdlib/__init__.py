@@ -6,7 +6,7 @@
     digests, blake, compressors,        one kind of object each
     compressed_files, sqlite, mapped,
     profilers
-    processes, registered_children,     children, directories, finalizers, ``copyreg``, ``abc``
+    processes, registered_children,     children, directories, finalizers, ``copyreg``, ``abc``, XML, SQLite
     temporary, finalizers, registered
 
 Not here: types of the interpreter itself (:mod:`ckpt.image.reducers`), asyncio (:mod:`ckpt.image.loops`), sockets

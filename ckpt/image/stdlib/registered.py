@@ -1,6 +1,6 @@
-"""Classes of the program that are registered in tables of the standard library: ``copyreg``, ``abc``.
+"""What the program has registered in tables of the standard library: ``copyreg``, ``abc``, names of XML, types of SQLite.
 
-The two classes here serve modules that are always imported, and are used by every image; so this module is small.
+The first two classes here serve modules that are always imported, and are used by every image; so this module is small.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import copyreg
 from abc import ABCMeta
 from typing import Any, ClassVar
 
-from ckpt.compat.stdlib import virtual_subclasses
+from ckpt.compat.stdlib import virtual_subclasses, xml_prefixes
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.interface.library import Library
 from ckpt.image.modules.references import process_references
 
-__all__ = ["CopyReg", "VirtualSubclasses"]
+__all__ = ["CopyReg", "Namespaces", "VirtualSubclasses", "is_function_of_program"]
 
 
 class CopyReg(Library):
-    """Functions that pickle classes of the program."""
+    """Functions that pickle classes of the program, and functions of the program that pickle other ones."""
 
     def note_settings(self) -> dict[Any, Any]:
         return {
@@ -59,11 +59,32 @@ class VirtualSubclasses(Library):
                 ABCMeta.register(cls, subclass)
 
 
+class Namespaces(Library):
+    """``xml.etree.ElementTree``: prefixes, by ``register_namespace``."""
+
+    def note_settings(self) -> dict[str, str]:
+        return xml_prefixes(self.module)
+
+    def apply_settings(self, saved: dict[str, str]) -> None:
+        present = xml_prefixes(self.module)
+        for uri, prefix in saved.items():
+            if present.get(uri) != prefix:
+                self.module.register_namespace(prefix, uri)
+
+
+def is_function_of_program(function: Any) -> bool:
+    """Is it a function, or an object that can be called, of a module of the program?"""
+    home = getattr(function, "__module__", None)
+    return home in process_references.by_value or process_references.is_user_type(type(function))
+
+
 def _is_programs_entry(cls: Any, function: Any) -> bool:
     """Has the program made this entry of ``copyreg.dispatch_table``? It is for a class of the program, or for a class that
     another one replaces for a while (freezegun replaces ``datetime.date``)."""
     if process_references.is_user_type(cls):
         return True
+    if is_function_of_program(function):
+        return process_references.is_importable(cls)
     return (
         not is_heap(cls)
         and process_references.replaced_name(cls) is not None

@@ -177,6 +177,24 @@ class Sqlite(Library):
         kinds = {"Connection": "reduce_connection", "Cursor": "reduce_cursor", "Row": "reduce_row"}
         return by_name("sqlite3", {kind: later(f"{_HERE}.sqlite", name) for kind, name in kinds.items()})
 
+    def note_settings(self) -> tuple[list[tuple[Any, Any]], list[tuple[str, Any]]] | None:
+        """What the program has given to ``register_adapter`` and ``register_converter``."""
+        from ckpt.image.stdlib.registered import is_function_of_program
+
+        adapters = getattr(self.module, "adapters", {})
+        converters = getattr(self.module, "converters", {})
+        own = (
+            [(key[0], each) for key, each in adapters.items() if is_function_of_program(each)],
+            [(name, each) for name, each in converters.items() if is_function_of_program(each)],
+        )
+        return own if any(own) else None
+
+    def apply_settings(self, saved: tuple[list[tuple[Any, Any]], list[tuple[str, Any]]]) -> None:
+        for cls, adapt in saved[0]:
+            self.module.register_adapter(cls, adapt)
+        for name, convert in saved[1]:
+            self.module.register_converter(name, convert)
+
 
 class Tokenizer(Library):
     def reducers(self) -> dict[type, Reducer]:

@@ -21,9 +21,11 @@ Not here: which threads are the program's (:mod:`ckpt.capture.threads`), how the
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from ckpt.compat import threads
@@ -34,7 +36,7 @@ from ckpt.image.threads.contexts import base_context
 from ckpt.image.threads.places import Place, has_only_ended_its_wait, place_of
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["LeftOut", "StoppedThreads", "capture_threads", "is_waiting"]
+__all__ = ["LeftOut", "StoppedThreads", "capture_threads", "is_waiting", "keeping_the_lock"]
 
 _SIGNALS = 64
 _NEXT_WITHIN_S = 0.01
@@ -52,12 +54,26 @@ _STEPS_OUT = 200
 of a database. One that stopped inside of its transaction kept others, which waited for its end, from stopping."""
 _PAUSE_S = 0.00005
 _LONG_PAUSE_S = 0.0005  # after `_NEXT_WITHIN_S`
+_KEEP_S = 1000.0
+_HALF_MICROSECOND_S = 0.5e-6
 _THREAD_CLOCK = 6  # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, in the id of a clock (Linux, posix-timers.h)
 
 
 def capture_threads(others: Iterable[threading.Thread]) -> list[CapturedThread]:
     """All of these threads, in their order. Raises :class:`Refused`, with the name of the thread and where it is."""
     return [_captured(thread) for thread in others]
+
+
+@contextlib.contextmanager
+def keeping_the_lock() -> Iterator[None]:
+    """No thread asks this one for the interpreter's lock, as who waits for it does every 5 ms: in that time some thirty
+    stacks are captured, and with more of them no try to fork would do. Who has begun to wait before asks once more."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(_KEEP_S)
+    try:
+        yield
+    finally:  # in the child, too
+        sys.setswitchinterval(interval_s + _HALF_MICROSECOND_S)  # it is cut to whole microseconds
 
 
 class LeftOut(NamedTuple):

@@ -6,6 +6,13 @@ import contextlib
 import contextvars
 import functools
 import gc
+import tempfile
+import socket
+import pathlib
+import os
+import importlib.util
+import importlib.machinery
+import importlib.abc
 import itertools
 import operator
 import queue
@@ -972,6 +979,75 @@ def abstract_classes():
             checks,
             refused,
             isinstance({}, collections.abc.Mapping),
+        )
+
+
+@case
+def finders_of_modules():
+    class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+        def find_spec(self, name, path, target=None):
+            return importlib.util.spec_from_loader(name, self) if name.startswith("made_up_") else None
+
+        def create_module(self, spec):
+            return None
+
+        def exec_module(self, made):
+            made.length = len(made.__name__)
+
+    class Doubling(importlib.machinery.SourceFileLoader):
+        def get_data(self, path):
+            return super().get_data(path).replace(b"twice", b"2 *")
+
+    class Veto:
+        @classmethod
+        def find_spec(cls, name, path, target=None):
+            if name.startswith("vetoed"):
+                raise ImportError(f"no {name}")
+
+    usual = [
+        (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),
+        (importlib.machinery.SourceFileLoader, [".py"]),
+    ]
+    finder = Finder()
+    sys.meta_path.insert(0, finder)
+    sys.meta_path.append(Veto)
+    sys.path_hooks.insert(0, importlib.machinery.FileFinder.path_hook(*usual, (Doubling, [".doubling"])))
+    sys.path_importer_cache.clear()
+    sys.path.append("doubled")
+    os.makedirs("doubled", exist_ok=True)
+    for number in itertools.count():
+        found = [importlib.import_module(f"made_up_{'x' * number}").length]
+        pathlib.Path(f"doubled/number_{number}.doubling").write_text(f"value = twice {number}\n")
+        importlib.invalidate_caches()
+        found += [importlib.import_module(f"number_{each}").value for each in range(number + 1)]
+        try:
+            importlib.import_module(f"vetoed_{number}")
+        except ImportError as error:
+            found.append(str(error))
+        yield found, sys.meta_path[0] is finder, sys.meta_path[-1] is Veto, len(sys.path_hooks)
+
+
+@case
+def settings_of_the_interpreter():
+    calls = []
+
+    def called(phase, info):
+        calls.append(phase)
+
+    sys.dont_write_bytecode, sys.pycache_prefix = True, "elsewhere"
+    sys.setdlopenflags(sys.getdlopenflags() | os.RTLD_GLOBAL)
+    gc.callbacks.append(called)
+    socket.setdefaulttimeout(12.5)
+    tempfile.tempdir = os.getcwd()
+    while True:
+        calls.clear()
+        gc.collect()
+        made = tempfile.mkdtemp()
+        os.rmdir(made)
+        yield (
+            (sys.dont_write_bytecode, sys.pycache_prefix, bool(sys.getdlopenflags() & os.RTLD_GLOBAL)),
+            (bool(calls), gc.callbacks.count(called), gc.get_debug()),
+            (socket.getdefaulttimeout(), os.path.dirname(made) == os.getcwd()),
         )
 
 

@@ -1,5 +1,9 @@
 """Objects of the standard library."""
 
+import xml.etree.ElementTree
+import sys
+import itertools
+import copyreg
 import argparse
 import array
 import ast
@@ -815,6 +819,28 @@ def registries():
             kept.v,
             copyreg.dispatch_table[Pickled] is reduce,
             numbers.Number in type(5).__mro__,
+        )
+
+
+@case
+def what_is_registered_with_the_standard_library():
+    class Point:
+        def __init__(self, x, y):
+            self.x, self.y = x, y
+
+    xml.etree.ElementTree.register_namespace("ours", "http://ours")
+    sqlite3.register_adapter(Point, lambda point: f"{point.x};{point.y}")
+    sqlite3.register_converter("point", lambda data: [int(part) for part in data.split(b";")])
+    copyreg.pickle(type(sys.implementation), lambda each: (str, ("replaced",)))
+    database = sqlite3.connect(":memory:", detect_types=sqlite3.PARSE_DECLTYPES)
+    database.execute("create table t (p point)")
+    for number in itertools.count():
+        database.execute("insert into t values (?)", (Point(number, 2),))
+        database.commit()
+        yield (
+            xml.etree.ElementTree.tostring(xml.etree.ElementTree.Element("{http://ours}a")),
+            database.execute("select p from t").fetchall(),
+            pickle.loads(pickle.dumps(sys.implementation)),
         )
 
 

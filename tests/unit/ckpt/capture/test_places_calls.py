@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,31 @@ def test_an_import_is_the_reason_whatever_the_imported_module_does(
     run_base(exec, compile(text, "app.py", "exec"), {})
     assert set(said) == {"an import is in progress (app.py:2 load)"}
     assert "an import" not in places.running("here")
+
+
+def test_a_main_thread_that_no_signal_can_be_sent_to_is_asked_later() -> None:
+    """The limit of signals that may wait counts all processes of the user: the program ended with BlockingIOError."""
+    script = """
+        import resource, threading, time
+        from ckpt import image
+        from ckpt.capture.places import wake_main_thread
+
+        def wake():
+            while not image.is_waiting(threading.main_thread().ident):
+                time.sleep(0.001)
+            wake_main_thread()
+            print("woken")
+
+        resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, 0))
+        other = threading.Thread(target=wake)
+        other.start()
+        other.join()
+        """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.stdout, ran.stderr) == ("woken\n", "")

@@ -132,6 +132,33 @@ def test_no_hosts_are_not_this_host(option: str, capsys: pytest.CaptureFixture[s
     assert f"argument {option}: it is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "--job", "", "--resume", "auto", "app.py"],
+        ["run", "--job=", "app.py"],
+        ["run", "--ports", "", "app.py"],
+        ["submit", "--job", " ", "app.py"],
+        ["restart", ""],
+        ["restart", "--chdir", "", "job"],
+        ["stop", ""],
+    ],
+)
+def test_what_an_unset_variable_leaves_empty_is_2(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ckpt run --job "$JOB" --resume auto` with JOB unset began a new job each time, and did not say where."""
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert "it is empty" in capsys.readouterr().err
+
+
+def test_a_program_from_standard_input_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["run", "-"], ["run", "-n", "2", "-"], ["doctor", "-"], ["run", "python", "-"]):
+        assert main(words) == 2
+        assert "standard input" in capsys.readouterr().err
+
+
 def test_a_script_that_does_not_exist_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--job", str(tmp_path / "job"), str(tmp_path / "missing.py")]) == 2
     assert "missing.py" in capsys.readouterr().err

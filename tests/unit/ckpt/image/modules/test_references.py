@@ -52,6 +52,7 @@ def test_installed_modules_are_references(name: str) -> None:
 def test_modules_of_the_user_travel_by_value(tmp_path: Path) -> None:
     assert is_by_value("__main__", sys.modules["__main__"])
     assert is_by_value("app", module("app", __file__=str(tmp_path / "app.py")))
+    assert is_by_value("lisp", module("lisp", __file__=str(tmp_path / "lisp.hy")))
     assert is_by_value("space", module("space", __path__=[str(tmp_path)]))
     assert not is_by_value("fast", module("fast", __file__=str(tmp_path / "fast.so")))
     assert not is_by_value("lib", module("lib", __file__=str(tmp_path / "site-packages" / "lib.py")))

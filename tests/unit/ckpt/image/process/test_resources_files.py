@@ -229,6 +229,18 @@ def test_a_setting_that_this_process_cannot_have_leaves_output_as_it_was(tmp_pat
     assert out.read_text() == expected == "one\ntwo\n"
 
 
+def test_a_file_that_is_removed_while_it_is_open_keeps_its_mode(tmp_path: Path) -> None:
+    script, out = tmp_path / "program.py", tmp_path / "out"
+    script.write_text(
+        "import os, stat\n"
+        "held = os.open('held', os.O_CREAT | os.O_RDWR)\nos.fchmod(held, 0o2640)\nos.unlink('held')\n"
+        "driver_tick()\nprint(oct(stat.S_IMODE(os.fstat(held).st_mode)))\n"
+    )
+    _drive(["calls", str(tmp_path), "[1]", str(script)], out, tmp_path)
+    _drive(["resume", str(tmp_path), "[]", str(tmp_path / "image-0")], out, tmp_path)
+    assert out.read_text() == "0o2640\n"
+
+
 def test_output_that_has_become_shorter_is_named(tmp_path: Path) -> None:
     script, out = tmp_path / "program.py", tmp_path / "out"
     script.write_text(

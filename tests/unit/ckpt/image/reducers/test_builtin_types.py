@@ -183,6 +183,18 @@ def test_a_process_of_multiprocessing_that_has_ended() -> None:
     assert (copy_of(process).exitcode, copy_of(process).name) == (0, "worker")
 
 
+def test_a_reentrant_lock_whose_thread_has_ended_is_held_by_nobody() -> None:
+    """As a plain lock is. It came back free: who could not have it before the restart had it then."""
+    lost = threading.RLock()
+    thread = threading.Thread(target=lambda: (lost.acquire(), lost.acquire()))
+    thread.start()
+    thread.join()
+    for copy in (copy_of(lost), copy_of(copy_of(lost))):
+        assert not copy.acquire(blocking=False)
+        with pytest.raises(RuntimeError):
+            copy.release()
+
+
 def test_locks() -> None:
     held, free, twice, other = threading.Lock(), threading.Lock(), threading.RLock(), threading.RLock()
     held.acquire()

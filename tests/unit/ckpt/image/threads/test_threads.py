@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from ckpt.compat import threads as private
+from ckpt.image import dumping
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.running import run_base
@@ -643,3 +645,39 @@ def _is_captured(thread: threading.Thread) -> bool:
     except Refused:
         return False
     return True
+
+
+class _ManyThreads:
+    """Stands for threads whose stacks take 30 ms to capture, as those of two hundred do."""
+
+    are_there = True
+
+    def capture(self) -> int:
+        switches = int(_frames.switches())
+        end_s = time.perf_counter() + 0.03
+        while time.perf_counter() < end_s:
+            pass
+        return switches
+
+
+@pytest.mark.parametrize("interval_s", [0.005, 0.000019])
+def test_no_other_thread_gets_the_lock_while_many_stacks_are_captured(interval_s: float) -> None:
+    """Who waits for the lock is given it after 5 ms, so no try to fork was in time."""
+    before_s = sys.getswitchinterval()
+    is_over = threading.Event()
+
+    def asks_for_the_lock() -> None:
+        while not is_over.is_set():
+            time.sleep(0)
+
+    with running(asks_for_the_lock, end=is_over.set):
+        sys.setswitchinterval(interval_s + 0.5e-6)
+        try:
+            found_s = sys.getswitchinterval()
+            pid = dumping.fork(b"", _ManyThreads())  # type: ignore[arg-type]
+            if pid == 0:
+                os._exit(sys.getswitchinterval() == found_s)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1, "the child's is the program's"
+            assert sys.getswitchinterval() == found_s
+        finally:
+            sys.setswitchinterval(before_s)
