@@ -185,6 +185,12 @@ class Streams:
                 found[name] = rows
         return found
 
+    def last_details(self) -> dict[str, list[tuple[int, str, int]]]:
+        """The last messages of each stream one by one, as many as are told at once."""
+        counts = self.counts()
+        each = max(EVERY, DETAILS_MAX // max(1, len(counts)))
+        return self.details({name: (count - each + 1, count) for name, count in counts.items()})
+
     def last_marks(self) -> dict[str, tuple[int, str]]:
         """How many messages each stream has, with the digest over all of them; streams without messages are left out."""
         return {

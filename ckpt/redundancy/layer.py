@@ -288,6 +288,8 @@ class ReplicaLayer:
         while not self._is_compared and not exit_code:
             self.below.block(False, longest_ns=REPORT_NS)  # a copy ends when the others know of it
         self._report(all_of_it=True)
+        if exit_code:  # nobody can ask it any more
+            self.below.report({"details": self.streams.last_details(), "counts": self.streams.counts()})
         self._answer_line()
         self._memory.end()
         self._meeting.has_ended = True

@@ -1,6 +1,7 @@
 """Planes differ: who is asked what, and what follows from the answers. Pure.
 
-Two questions, one after the other (`events.Inquiry`), each with a time limit. What has been seen is certain in most cases;
+Two questions, one after the other (`events.Inquiry`), each with a time limit. A process whose program has failed cannot be
+asked: what it has told before it ended (`last_words`) is its answer to both. What has been seen is certain in most cases;
 the questions only locate it: rank, replica and message where it began (:mod:`ckpt.redundancy.origin`).
 
     conclude     planes are wrong ──▶ they are lost      nobody knows which ──▶ all go back      nothing differs ──▶ nothing
@@ -38,6 +39,8 @@ class Inquiries(ReplicaLines):
     def _begin(self) -> None:
         super()._begin()
         self.inquiry: Inquiry | None = None
+        self.last_words: dict[int, tuple[Details, Mapping[str, int]]] = {}
+        """Of processes whose programs have failed: their last messages one by one, and how many there were."""
         self.outcomes: dict[int, Outcome] = {}
         self.votes = [Vote(self.replicas, self.lineage) for _ in range(self.numbers.ranks)]
 
@@ -126,6 +129,7 @@ class Inquiries(ReplicaLines):
         self.questions += 1
         inquiry.question = self.questions
         asked = [process for process in self.processes([plane]) if process not in self.gone]
+        asked = [process for process in asked if not self._has_told(process)]
         inquiry.open = set(asked)
         question: list[Action] = [
             Send(
@@ -135,6 +139,31 @@ class Inquiries(ReplicaLines):
             for process in asked
         ]
         return question + self._check_inquiry(now_ns)
+
+    def _has_told(self, process: int) -> bool:
+        """Is the answer of this process to the first question known already?"""
+        inquiry, (details, counts) = self.inquiry, self.last_words.get(process, (None, {}))
+        if inquiry is None or details is None:
+            return False
+        agreed = inquiry.agreed[self.numbers.parts(process)[0]]
+        later = {
+            name: [row for row in rows if row[0] > agreed.get(name, 0)] for name, rows in details.items()
+        }
+        inquiry.first[process], inquiry.counts[process] = later, counts
+        return True
+
+    def _told_last(self, event: Reported, details: Details, now_ns: int) -> list[Action]:
+        """A program has failed, and its process tells its last messages."""
+        process, inquiry = event.rank, self.inquiry
+        self.last_words[process] = details, event.counts or {}
+        if inquiry is None or process not in inquiry.open:
+            return []
+        if inquiry.is_second:
+            inquiry.second[process] = details
+        else:
+            self._has_told(process)
+        inquiry.open.discard(process)
+        return self._check_inquiry(now_ns)
 
     def _answered(self, event: Reported, details: Details, now_ns: int) -> list[Action]:
         inquiry = self.inquiry
@@ -160,6 +189,9 @@ class Inquiries(ReplicaLines):
         if inquiry.is_second or not inquiry.right:
             return self._conclude(inquiry, now_ns)
         inquiry.open = {p for p in self.processes(inquiry.right) if inquiry.ranges(p, self.numbers)}
+        for process in inquiry.open & self.last_words.keys():
+            inquiry.second[process] = self.last_words[process][0]
+        inquiry.open -= self.last_words.keys()
         inquiry.until_ns = now_ns + SECOND_NS
         return self._ask_again(inquiry, now_ns)
 
@@ -229,11 +261,13 @@ class Inquiries(ReplicaLines):
     def _began(self, inquiry: Inquiry) -> Origin | None:
         """Where the plane began to differ from all others of which that is known. None: that is not known, or they differ
         among themselves, or they are too few to call one wrong of which nothing else is known."""
-        odd = [inquiry.first.get(process) for process in self.processes([inquiry.plane])]
+        processes = self.processes([inquiry.plane])
+        odd = [inquiry.first.get(process) for process in processes]
+        counts = [inquiry.counts.get(process) for process in processes]
         found = []
         for plane in inquiry.right:
             right = [inquiry.second.get(process) for process in self.processes([plane])]
-            began = origin(odd, right, inquiry.agreed)
+            began = origin(odd, right, inquiry.agreed, counts)
             if began is not None:
                 found.append(began)
         if not found or any(each != found[0] for each in found):
