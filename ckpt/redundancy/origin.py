@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Details", "Origin", "origin"]
+__all__ = ["Details", "Origin", "agree", "origin"]
 
 Details = Mapping[str, Sequence[tuple[int, str, int]]]
 """Of one process: for each stream the last messages, ascending: number, digest over all until this one, time in ns."""
@@ -50,26 +50,49 @@ def origin(
     messages each process of `odd` had sent when it told them; None: those that it has told."""
     found: list[tuple[int, Origin]] = []
     unknown: list[int] = []
-    """By rank, the time from which on it is not known what it has sent."""
-    for rank, (wrong, good) in enumerate(zip(odd, right, strict=True)):
+    for rank, wrong in enumerate(odd):
         sent = None if counts is None else counts[rank]
-        if wrong is None:
-            unknown.append(0)
-            continue
-        until = _ENDLESS
-        for name in {**wrong, **(sent or {})}:
-            rows, last = wrong.get(name, ()), agreed[rank].get(name, 0)
-            first, known = _first(rows, (good or {}).get(name, ()), last)
-            if first is not None:
-                found.append((first[1], Origin(rank, name, first[0])))
-            elif (rows[-1][0] if rows else last) < (sent or {}).get(name, 0):  # it has not told all
-                known = min(known, rows[-1][2] if rows else 0)
-            until = min(until, known)
+        first, until = _compared(rank, wrong, right[rank] or {}, agreed[rank], sent or {})
+        found += first
         unknown.append(until)
     if not found:
         return None
     ns, began = min(found, key=lambda each: each[0])
     return began if all(until > ns for rank, until in enumerate(unknown) if rank != began.rank) else None
+
+
+def agree(
+    odd: Sequence[Details | None],
+    right: Sequence[Details | None],
+    agreed: Sequence[Counts],
+    counts: Sequence[Counts | None],
+) -> bool:
+    """Is it known of all messages that plane `odd` has sent that they are those of plane `right`? Arguments as of
+    `origin`."""
+    for rank, wrong in enumerate(odd):
+        compared = _compared(rank, wrong, right[rank] or {}, agreed[rank], counts[rank] or {})
+        if compared != ([], _ENDLESS):
+            return False
+    return True
+
+
+def _compared(
+    rank: int, odd: Details | None, right: Details, agreed: Counts, sent: Counts
+) -> tuple[list[tuple[int, Origin]], int]:
+    """By stream the first message of a process that differs, with its time; and the time from which on it is not known
+    what the process has sent, and whether that was right."""
+    if odd is None:
+        return [], 0
+    found, until = [], _ENDLESS
+    for name in {**odd, **sent}:
+        rows, last = odd.get(name, ()), agreed.get(name, 0)
+        first, known = _first(rows, right.get(name, ()), last)
+        if first is not None:
+            found.append((first[1], Origin(rank, name, first[0])))
+        elif (rows[-1][0] if rows else last) < sent.get(name, 0):  # it has not told all
+            known = min(known, rows[-1][2] if rows else 0)
+        until = min(until, known)
+    return found, until
 
 
 _ENDLESS = 1 << 64

@@ -18,7 +18,7 @@ from ckpt.controller.replicas.events import Inquiry, Reported
 from ckpt.controller.replicas.lines import ReplicaLines
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import Action, Log, Send
-from ckpt.redundancy.origin import Details, Origin, origin
+from ckpt.redundancy.origin import Details, Origin, agree, origin
 from ckpt.redundancy.vote import ANSWERS, Verdict, Vote
 
 INQUIRY_NS: Final = 5_000_000_000
@@ -245,34 +245,31 @@ class Inquiries(ReplicaLines):
 
     def _all_messages_agree(self, inquiry: Inquiry) -> bool:
         """Is it known of every message that the wrong plane has sent that it is right? Then it began where it was seen."""
-        plane = inquiry.plane
-        for rank, vote in enumerate(self.votes):
-            process = self.numbers.process(rank, plane)
-            told, agreed = inquiry.first.get(process, {}), vote.agreed(plane)
-            others = [inquiry.second.get(self.numbers.process(rank, right), {}) for right in inquiry.right]
-            for name, count in (inquiry.counts.get(process) or vote.counts(plane)).items():
-                last = told[name][-1][0] if told.get(name) else inquiry.agreed[rank].get(name, 0)
-                if max(last, agreed.get(name, 0)) < count:
-                    return False
-                if not any(len(other.get(name, ())) >= len(told.get(name, ())) for other in others):
-                    return False
-        return bool(inquiry.right)
+        odd, counts = self._told_by(inquiry)
+        return any(agree(odd, right, inquiry.agreed, counts) for right in self._right(inquiry))
 
     def _began(self, inquiry: Inquiry) -> Origin | None:
         """Where the plane began to differ from all others of which that is known. None: that is not known, or they differ
         among themselves, or they are too few to call one wrong of which nothing else is known."""
-        processes = self.processes([inquiry.plane])
-        odd = [inquiry.first.get(process) for process in processes]
-        counts = [inquiry.counts.get(process) for process in processes]
+        odd, counts = self._told_by(inquiry)
         found = []
-        for plane in inquiry.right:
-            right = [inquiry.second.get(process) for process in self.processes([plane])]
+        for right in self._right(inquiry):
             began = origin(odd, right, inquiry.agreed, counts)
             if began is not None:
                 found.append(began)
         if not found or any(each != found[0] for each in found):
             return None
         return found[0] if inquiry.is_certain or len(found) >= self.needed else None
+
+    def _told_by(self, inquiry: Inquiry) -> tuple[list[Details | None], list[Mapping[str, int] | None]]:
+        """By rank, what the wrong plane has told, and how many messages there were."""
+        processes = self.processes([inquiry.plane])
+        told = [inquiry.first.get(process) for process in processes]
+        return told, [inquiry.counts.get(process) for process in processes]
+
+    def _right(self, inquiry: Inquiry) -> list[list[Details | None]]:
+        """By other plane and rank, what it has told."""
+        return [[inquiry.second.get(p) for p in self.processes([plane])] for plane in inquiry.right]
 
 
 def what_of(stream: str) -> str:
