@@ -4,6 +4,7 @@ A *stream* is a sequence of messages that all correct replicas send in the same 
 
     point          all messages that the program starts itself: sends of any kind, of all communicators, to all ranks
     result         what the program gives to `ckpt.redundancy.result`
+    files.w        writes to parallel files that this rank is asked for, in the order in which all replicas handle these
     C.t            the messages of the collectives of communicator C with tag t. A collective sends in a fixed order; two
                    that are under way together have different tags, and may send in any order relative to each other
     W.w            answers to requests to window W, in the order in which all replicas handle these (order.py). How

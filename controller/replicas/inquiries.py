@@ -19,7 +19,7 @@ from ckpt.controller.replicas.lines import ReplicaLines
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import Action, Log, Send
 from ckpt.redundancy.origin import Details, Origin, agree, origin
-from ckpt.redundancy.vote import ANSWERS, Verdict, Vote
+from ckpt.redundancy.vote import ANSWERS, WRITES, Verdict, Vote
 
 INQUIRY_NS: Final = 5_000_000_000
 SECOND_NS: Final = 5_000_000_000
@@ -273,6 +273,8 @@ class Inquiries(ReplicaLines):
 
 
 def what_of(stream: str) -> str:
+    if stream == WRITES:
+        return "writes to parallel files"
     if stream.endswith(ANSWERS):
         return f"answers of a window ({stream})"
     return {"point": "messages", "result": "results", "files": "changes of files"}.get(

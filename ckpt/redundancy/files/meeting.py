@@ -40,10 +40,12 @@ class _Choices(Protocol):
 
 
 class Meeting:
-    """Changes of one replica of `rank`. `stream`: counts them."""
+    """Changes of one replica of `rank`. `stream`: counts them; `writes`: those to parallel files."""
 
-    def __init__(self, below: Below, stream: Callable[[], _Stream], rank: int) -> None:
-        self._below, self._stream, self._rank = below, stream, rank
+    def __init__(
+        self, below: Below, stream: Callable[[], _Stream], writes: Callable[[], _Stream], rank: int
+    ) -> None:
+        self._below, self._stream, self._writes, self._rank = below, stream, writes, rank
         self.choices: _Choices | None = None
         self.has_ended = False
         self._came_ns = time.monotonic_ns()
@@ -72,6 +74,12 @@ class Meeting:
                 return choices.together(digest, look)
             finally:
                 self._until_ns = None
+
+    def digest_of(self, source: int, data: bytes) -> str:
+        """That of all writes to parallel files that ranks have asked for until now, with this one of `source`."""
+        stream = self._writes()
+        stream.add(source, data, None, time.monotonic_ns())
+        return stream.state.hex()[:32]
 
     def tick(self, now_ns: int) -> None:
         """Called often, with the lock held."""
