@@ -56,7 +56,8 @@ class Windows:
         self.direct: Any = None
         """What reads the memory of other processes (ckpt/mpi/rma/direct.py). Not part of the image."""
         self.disk: Any = None
-        """`Disk` (ckpt/mpi/base/layer.py): what changes files where several processes are this rank; None: this process alone. Not part of the image."""
+        """What changes files where several processes are this rank: `Disk` (ckpt/mpi/base/layer.py); None: this process
+        alone. Not part of the image."""
         self.refusal = ""
         """Why this process can have no windows; empty: it can. Not part of the image."""
         self.ordered: Callable[[int, Buffer], None] | None = None

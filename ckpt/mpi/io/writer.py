@@ -144,7 +144,7 @@ class ReplicaWriter(Writer):
         self.engine = engine
 
     def _of_replicas(self) -> Disk | None:
-        of_replicas = self.engine.windows.disk
+        of_replicas: Disk | None = self.engine.windows.disk
         if of_replicas is None and self.writing < 0:
             with self._translated():
                 self.writing = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
