@@ -143,37 +143,30 @@ class ReplicaWriter(Writer):
         super().__init__(path, disk.BY_PATH, disk.NONE)
         self.engine = engine
 
-    def _of_replicas(self) -> Disk | None:
-        of_replicas: Disk | None = self.engine.windows.disk
-        if of_replicas is None and self.writing < 0:
-            with self._translated():
-                self.writing = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        return of_replicas
-
     def write(self, ranges: Ranges, data: Buffer) -> None:
-        of_replicas = self._of_replicas()
-        if of_replicas is None:
-            return super().write(ranges, data)
         with self._translated():
-            return of_replicas.write(self.path, ranges, data)
+            of_replicas = self._to_write()
+            if of_replicas is not None:
+                return of_replicas.write(self.path, ranges, data)
+        return super().write(ranges, data)
 
     def size(self) -> int:
         with self._translated():
             return os.stat(self.path).st_size
 
     def resize(self, nbytes: int) -> None:
-        of_replicas = self._of_replicas()
-        if of_replicas is None:
-            return super().resize(nbytes)
         with self._translated():
-            return of_replicas.resize(self.path, nbytes)
+            of_replicas = self._to_write()
+            if of_replicas is not None:
+                return of_replicas.resize(self.path, nbytes)
+        return super().resize(nbytes)
 
     def preallocate(self, nbytes: int) -> None:
-        of_replicas = self._of_replicas()
-        if of_replicas is None:
-            return super().preallocate(nbytes)
         with self._translated():
-            return of_replicas.allocate(self.path, nbytes)
+            of_replicas = self._to_write()
+            if of_replicas is not None:
+                return of_replicas.allocate(self.path, nbytes)
+        return super().preallocate(nbytes)
 
     def sync(self) -> None:
         of_replicas = self._of_replicas()
@@ -184,7 +177,19 @@ class ReplicaWriter(Writer):
 
     def remove(self) -> None:
         of_replicas = self._of_replicas()
-        if of_replicas is None:
-            return super().remove()
-        with self._translated():
-            return of_replicas.remove(self.path)
+        with self._translated(), contextlib.suppress(FileNotFoundError):
+            if of_replicas is None:
+                os.remove(self.path)
+            else:
+                of_replicas.remove(self.path)
+
+    def _of_replicas(self) -> Disk | None:
+        found: Disk | None = self.engine.windows.disk
+        return found
+
+    def _to_write(self) -> Disk | None:
+        """Who writes; None: this process, by its descriptor. Raises OSError."""
+        found = self._of_replicas()
+        if found is None and self.writing < 0:
+            self.writing = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        return found

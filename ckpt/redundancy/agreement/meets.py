@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ckpt.redundancy.agreement.order import MISSING, Key, Message, Order
-from ckpt.redundancy.agreement.turns import Turns
-from ckpt.redundancy.files.together import ARRIVED, WRITTEN, Together
+from ckpt.redundancy.files.together import Together
 
 __all__ = ["Meets"]
 
@@ -25,7 +24,6 @@ class Meets:
     _engine: Any
     _order: Order
     _together: Together
-    _turns: Turns
     _meets: tuple[int, str] | None
     _next: Callable[[str], Key]
     _decide: Callable[[Key, Any], None]
@@ -57,8 +55,7 @@ class Meets:
 
     def missing(self) -> set[int]:
         """The replicas that are not at the change of files at which this one waits."""
-        kind = ARRIVED if self._meets is not None else WRITTEN if self._turns.pending is not None else ""
-        return self._together.missing(kind) & self._together.living if kind else set()
+        return set() if self._meets is None else self._together.missing() & self._together.living
 
     def _arrive_again(self) -> None:
         if self._meets is not None:

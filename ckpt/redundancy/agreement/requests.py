@@ -125,6 +125,8 @@ class Serves:
     _pass_on: Callable[[list[tuple[int, Message]]], None]
     digest_of: Callable[[int, bytes], str]
     """That of all writes to parallel files until this one."""
+    _pending_ns = _wrote_ns = 0
+    """When a write began to wait, and the one before was made."""
     _still_ns = 0
     _looked_at = -1
     _rest_s = 0.0
@@ -146,6 +148,7 @@ class Serves:
             self._follow(key)
             if unpack(data)[2] == FILE_WRITE:
                 turns.pending = source, data, self.digest_of(source, data)
+                self._pending_ns = time.monotonic_ns()
                 self._write()
             else:
                 self._engine.windows.handle(source, data)
@@ -169,6 +172,7 @@ class Serves:
             self._decide(key, failure)
         self._follow(key)
         turns.pending, turns.written = None, turns.written + 1
+        self._wrote_ns = time.monotonic_ns()
         windows.changed(source, data, failure)
 
     def go_on_serving(self) -> None:
@@ -212,6 +216,16 @@ class Serves:
         self._still_ns = self._still_ns or now_ns  # it has begun to look before the image
         if has_ended or now_ns - self._still_ns >= STILL_NS:
             self.called()
+
+    def writes_late(self, now_ns: int, least_ns: int) -> set[int]:
+        """The replicas for which a write has waited for `least_ns`, and half as long as the time since the one before."""
+        if self._turns.pending is None:
+            return set()
+        begun_ns = self._pending_ns = self._pending_ns or now_ns  # it has begun before the image
+        if now_ns - begun_ns < max(least_ns, (begun_ns - (self._wrote_ns or begun_ns)) // 2):
+            return set()
+        self._pending_ns = now_ns  # the next one is told as late again
+        return self._together.missing(WRITTEN) & self._together.living
 
     def waits_in_vain(self, handled: int | None) -> bool:
         """Is the next request the one behind `handled` others, and has a wrong leader chosen it, though it never comes?"""

@@ -36,6 +36,8 @@ class _Choices(Protocol):
 
     def missing(self) -> set[int]: ...
 
+    def writes_late(self, now_ns: int, least_ns: int) -> set[int]: ...
+
     def tick(self, now_ns: int, *, has_ended: bool) -> None: ...
 
 
@@ -86,6 +88,8 @@ class Meeting:
         if self.choices is None:
             return
         self.choices.tick(now_ns, has_ended=self.has_ended)
+        if late := self.choices.writes_late(now_ns, LATE_NS):
+            self._below.report({"late": sorted(late)})
         if self._until_ns is None or now_ns < self._until_ns:
             return
         self._until_ns = now_ns + LATE_NS

@@ -76,7 +76,7 @@ class ReplicaDisk:
         """See the protocol."""
 
         def act(seen: Any, again: bool) -> None:
-            with _Opened(self, path) as fd:
+            with _Opened(self, path, os.O_RDONLY) as fd:
                 os.fsync(fd)
 
         change(f"fsync {path}", act, by_library=True)
@@ -121,11 +121,11 @@ def _identity(fd: int) -> tuple[int, int]:
 class _Opened:
     """The file of one change, opened for it."""
 
-    def __init__(self, disk: ReplicaDisk, path: str) -> None:
-        self._disk, self._path = disk, path
+    def __init__(self, disk: ReplicaDisk, path: str, flags: int = os.O_WRONLY) -> None:
+        self._disk, self._path, self._flags = disk, path, flags
 
     def __enter__(self) -> int:
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        self._fd = os.open(self._path, self._flags | os.O_CLOEXEC)
         try:
             self._disk.check(self._path, self._fd)
         except BaseException:
