@@ -206,3 +206,64 @@ def test_an_open_parallel_file_in_a_checkpoint_is_gone_on_with_by_any_number_of_
         assert not again.events("replica-differs")
     finally:
         again.close()
+
+
+@pytest.mark.rotate(2)
+def test_a_file_that_is_open_in_an_image_without_replicas_is_gone_on_with_without_them_only(
+    start: Start, tmp_path: Path
+) -> None:
+    job = start(app_of(tmp_path), ranks=RANKS, env={"GATE": "1"})
+    job.wait_for(lambda: "half" in job.output(0), "the middle of the program")
+    done = run_ckpt("checkpoint", "--stop", job.directory)
+    assert done.returncode == 0 and job.finish() == 75, done.stderr
+    again = run_ckpt("restart", "--redundancy", 3, job.directory)
+    assert again.returncode != 0
+    assert "open for writing" in again.stderr and "--redundancy 1" in again.stderr, again.stderr
+
+
+@pytest.mark.rotate(2)
+def test_a_file_that_is_replaced_while_it_is_open_is_not_written_and_one_that_is_gone_is_not_made(
+    start: Start, tmp_path: Path
+) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import os
+        import ckpt
+        from ckpt import MPI
+
+        comm = ckpt.enable()
+        file = MPI.File.Open(comm, "a", MPI.MODE_WRONLY | MPI.MODE_CREATE)
+        file.Write_at(comm.rank, b"x")
+        for change in ("replaced", "removed"):
+            comm.Barrier()
+            if comm.rank == 1 and change == "replaced":
+                with open("b", "w") as other:
+                    other.write("other")
+                os.rename("b", "a")
+            elif comm.rank == 1:
+                os.remove("a")
+            comm.Barrier()
+            try:
+                file.Write_at(comm.rank, b"y")
+            except MPI.Exception as error:
+                print(comm.rank, change, error.Get_error_class() in (MPI.ERR_IO, MPI.ERR_NO_SUCH_FILE))
+            if comm.rank == 1 and change == "replaced":
+                print(open("a").read())
+        file.Close()
+        print(os.path.exists("a"))
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 0, job.report()
+    found = sorted(job.stdout.splitlines())
+    assert found == [
+        "0 removed True",
+        "0 replaced True",
+        "1 removed True",
+        "1 replaced True",
+        "False",
+        "False",
+        "other",
+    ]
+    assert not named(job)
