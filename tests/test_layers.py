@@ -29,7 +29,7 @@ MOST_SOURCES = 17  # of a folder, with all sources in C
 PURE = {
     "ckpt": "errors",
     "ckpt.abft": "errors",
-    "ckpt.abft.decisions": "broadcast columns copies course encoding grid plan shares steps",
+    "ckpt.abft.decisions": "broadcast columns copies course encoding grid joining plan progress shares steps summa",
     "ckpt.abft.numbers": "arrays checked dense local methods seals triangle verify",
     "ckpt.abft.solver": "report",
     "ckpt.capture": "check_budget choice search stalls",

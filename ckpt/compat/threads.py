@@ -182,9 +182,8 @@ def end(thread: Any) -> None:
         lock.release()
 
 
-def running_count() -> int:
-    """How many threads run that Python code has started; takes no lock."""
-    return _thread._count()
+running_count: Callable[[], int] = _thread._count
+"""How many threads run that Python code has started; takes no lock."""
 
 
 def rlock_owner(lock: Any) -> tuple[int, int]:

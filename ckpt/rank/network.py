@@ -166,7 +166,9 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
 
     def look() -> bool:
         # Not where the call has to do more than wait.
-        return not runtime.in_hook and not runtime.imager.is_looking and port.glance()
+        imager = runtime.imager
+        # As `imager.is_looking`, without a call: this is done for each message that is awaited
+        return not (runtime.in_hook or imager.wanted > imager.epoch or imager.asked) and port.glance()
 
     main = threading.main_thread().ident
 

@@ -1,14 +1,14 @@
 /* The fast path between a program and the rings of shared memory, or another host: an ordinary message in one call.
 
        Express(port, inbox, writers, unread, far=None)
-                                                   `far`: how ranks on other hosts are reached: the set of them, the functions that
-                                                   send and receive a frame, the descriptor that becomes readable for one, and
-                                                   one that becomes readable when the caller has something else to do
+                                                   `far`: how ranks on other hosts are reached: the set of them, the wire (FarWire,
+                                                   port.py), the descriptor that becomes readable for a frame, one that
+                                                   becomes readable when the caller has something else to do, the number of
+                                                   other ranks, and a function that counts the program's threads
            .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message leaves on an idle link, by the peer's ring
                                                    or for another host, and waits on a busy one
            .flush() -> bool                        write the frames of ordinary messages that wait; False: something else is left
-           .glance() -> bool                       as Port.glance; where nothing else is to be done, and no ranks are on other hosts,
-                                                   without Python
+           .glance() -> bool                       as Port.glance; where nothing else is to be done, without Python
            .look(end_ns, pause_ns) -> bool         look until an ordinary frame has come, whose messages are given to
                                                    port.on_messages (True), or another frame, or the time is over (False). Where
                                                    no rings are read, this sleeps until a frame comes from another host, or there
@@ -41,8 +41,9 @@ typedef struct {
     PyObject_HEAD
     Express core; /* `endpoint` is a reference */
     PyObject *port, *inbox, *writers, *unread, *slow_send, *slow_glance, *refused;
-    PyObject *far, *send_far, *receive_far; /* NULL: there are no other hosts */
+    PyObject *far, *far_wire, *send_far, *receive_far, *take_far, *count_threads; /* NULL: there are no other hosts */
     int far_fd, else_fd;
+    Py_ssize_t others;
     Py_ssize_t slots[PORT_SLOTS]; /* -1: this port has no such slots */
     unsigned long long sent, taken, seen;
 } Hot;
@@ -53,7 +54,7 @@ static RingApi *rings;
 static PyTypeObject HotType;
 PyTypeObject *express_classes[EXPRESS_CLASSES];
 Py_ssize_t express_offsets[SLOT_COUNT];
-static PyObject *name_messages, *name_wake, *name_lost, *name_flush;
+static PyObject *name_messages, *name_wake, *name_lost, *name_flush, *name_threads;
 
 static long long now_ns(void)
 {
@@ -76,8 +77,11 @@ static int hot_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(hot->slow_glance);
     Py_VISIT(hot->refused);
     Py_VISIT(hot->far);
+    Py_VISIT(hot->far_wire);
     Py_VISIT(hot->send_far);
     Py_VISIT(hot->receive_far);
+    Py_VISIT(hot->take_far);
+    Py_VISIT(hot->count_threads);
     return 0;
 }
 
@@ -93,8 +97,11 @@ static int hot_clear(PyObject *self)
     Py_CLEAR(hot->slow_glance);
     Py_CLEAR(hot->refused);
     Py_CLEAR(hot->far);
+    Py_CLEAR(hot->far_wire);
     Py_CLEAR(hot->send_far);
     Py_CLEAR(hot->receive_far);
+    Py_CLEAR(hot->take_far);
+    Py_CLEAR(hot->count_threads);
     return 0;
 }
 
@@ -147,17 +154,21 @@ static void learn_port(Hot *hot)
 
 static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
-    PyObject *port, *inbox, *writers, *unread, *far = NULL, *send_far = NULL, *receive_far = NULL;
+    PyObject *port, *inbox, *writers, *unread, *far = NULL, *far_wire = NULL, *count_threads = NULL;
     int far_fd = -1, else_fd = -1;
-    if (!PyArg_ParseTuple(args, "OOO!O!|(O!OOii)", &port, &inbox, &PyDict_Type, &writers, &PyList_Type, &unread, &PySet_Type, &far,
-                          &send_far, &receive_far, &far_fd, &else_fd))
+    Py_ssize_t others = 0;
+    if (!PyArg_ParseTuple(args, "OOO!O!|(O!OiinO)", &port, &inbox, &PyDict_Type, &writers, &PyList_Type, &unread, &PySet_Type, &far,
+                          &far_wire, &far_fd, &else_fd, &others, &count_threads))
         return NULL;
     if (inbox != Py_None && !Py_IS_TYPE(inbox, rings->inbox)) return PyErr_Format(PyExc_TypeError, "%R is no inbox", inbox);
     PyObject *endpoint = PyObject_GetAttrString(port, "endpoint");
     if (!endpoint) return NULL;
     Hot *hot = (Hot *)type->tp_alloc(type, 0);
     if (!hot || read_config(&hot->core, endpoint) || !(hot->slow_send = PyObject_GetAttrString(endpoint, "send")) ||
-        !(hot->slow_glance = PyObject_GetAttrString(port, "glance")) || !(hot->refused = attribute(port, "_refused", "by_rank"))) {
+        !(hot->slow_glance = PyObject_GetAttrString(port, "glance")) || !(hot->refused = attribute(port, "_refused", "by_rank")) ||
+        (far_wire && (!(hot->send_far = PyObject_GetAttrString(far_wire, "send")) ||
+                      !(hot->receive_far = PyObject_GetAttrString(far_wire, "receive")) ||
+                      !(hot->take_far = PyObject_GetAttrString(far_wire, "take"))))) {
         Py_XDECREF(hot);
         Py_DECREF(endpoint);
         return NULL;
@@ -169,10 +180,11 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED
     hot->writers = Py_NewRef(writers);
     hot->unread = Py_NewRef(unread);
     hot->far = Py_XNewRef(far);
-    hot->send_far = Py_XNewRef(send_far);
-    hot->receive_far = Py_XNewRef(receive_far);
+    hot->far_wire = Py_XNewRef(far_wire);
+    hot->count_threads = Py_XNewRef(count_threads);
     hot->far_fd = far_fd;
     hot->else_fd = else_fd;
+    hot->others = others;
     return (PyObject *)hot;
 }
 
@@ -316,12 +328,25 @@ static int far_is_due(void *with)
     return poll(&far, 1, 0) > 0;
 }
 
-/* The next frame of another host: a new reference.  NULL, maybe with an exception: there is none. */
-static PyObject *take_far(Hot *hot)
+/* The next frame of another host: a new reference.  NULL, maybe with an exception: there is none.  `is_due`: the descriptor is
+   readable. */
+static PyObject *take_far(Hot *hot, int is_due)
 {
-    PyObject *frame = PyObject_CallNoArgs(hot->receive_far);
+    PyObject *frame = PyObject_CallNoArgs(is_due ? hot->take_far : hot->receive_far);
     if (frame == Py_None) Py_CLEAR(frame);
     return frame;
+}
+
+/* As Port._sleeps_in_look. */
+static int sleeps_in_look(Hot *hot)
+{
+    if (!hot->far || !hot->others || PySet_GET_SIZE(hot->far) != hot->others || rings->count(hot->inbox)) return 0;
+    PyObject *running = PyObject_CallNoArgs(hot->count_threads), *own = PyObject_GetAttr(hot->far_wire, name_threads);
+    int is_alone = running && own && PyLong_AsLong(running) <= 1 + PyLong_AsLong(own) && !PyErr_Occurred();
+    PyErr_Clear();
+    Py_XDECREF(running);
+    Py_XDECREF(own);
+    return is_alone;
 }
 
 /* Sleep until a frame of another host may have come.  0: the time is over, or there is something else to do. */
@@ -342,12 +367,12 @@ static int sleep_for_far(Hot *hot, long long end_ns)
 static PyObject *await_frame(Hot *hot, long long end_ns, long long pause_ns)
 {
     if (!hot->far) return rings->spin(hot->inbox, end_ns, pause_ns) ? rings->take(hot->inbox) : NULL;
-    PyObject *frame = take_far(hot); /* from here on the descriptor becomes readable for the next one */
+    PyObject *frame = take_far(hot, 0); /* from here on the descriptor becomes readable for the next one */
     if (frame || PyErr_Occurred()) return frame;
-    if (!rings->count(hot->inbox)) return sleep_for_far(hot, end_ns) ? take_far(hot) : NULL;
+    if (!rings->count(hot->inbox)) return sleep_for_far(hot, end_ns) ? take_far(hot, 1) : NULL;
     if (!rings->spin_also(hot->inbox, end_ns, pause_ns, far_is_due, &hot->far_fd)) return NULL;
     frame = rings->take(hot->inbox);
-    return frame || PyErr_Occurred() ? frame : take_far(hot);
+    return frame || PyErr_Occurred() ? frame : take_far(hot, 0);
 }
 
 /* Look until an ordinary frame has come.  1: its messages are handed over.  0: another frame has come, or the time is over.  -1 with
@@ -384,7 +409,7 @@ static int may_look(Hot *hot, long long at_ns)
 {
     PyObject *common = GET(hot->core.endpoint, ENDPOINT__common);
     Reading reading = {0};
-    return !hot->far && IS(common, COMMON) && is_free(hot) && PORT(hot, PORT_PENDING) == Py_False &&
+    return IS(common, COMMON) && is_free(hot) && PORT(hot, PORT_PENDING) == Py_False &&
            empty_list(GET(common, COMMON_dirty)) && GET(common, COMMON_flush_due) == Py_False &&
            NUMBER(common, COMMON_deadline_ns) > at_ns && at_ns - value(&reading, PORT(hot, PORT_CHECKED)) < CONTROL_EVERY_NS &&
            !reading.bad;
@@ -407,12 +432,17 @@ static PyObject *hot_glance(PyObject *self, PyObject *Py_UNUSED(none))
     Hot *hot = (Hot *)self;
     Reading reading = {0};
     long long at_ns = now_ns(), spin_ns = value(&reading, PORT(hot, PORT_SPIN)), pause_ns = value(&reading, PORT(hot, PORT_PAUSE));
-    long long entries = value(&reading, PORT(hot, PORT_ENTRIES));
-    if (reading.bad || spin_ns <= 0 || !may_look(hot, at_ns)) return PyObject_CallNoArgs(hot->slow_glance);
+    long long entries = value(&reading, PORT(hot, PORT_ENTRIES)), end_ns = at_ns + spin_ns;
+    if (reading.bad || !may_look(hot, at_ns)) return PyObject_CallNoArgs(hot->slow_glance);
+    if (sleeps_in_look(hot)) {
+        end_ns = NUMBER(GET(hot->core.endpoint, ENDPOINT__common), COMMON_deadline_ns);
+        if (end_ns > at_ns + LONGEST_LOOK_NS) end_ns = at_ns + LONGEST_LOOK_NS;
+    } else if (spin_ns <= 0)
+        return PyObject_CallNoArgs(hot->slow_glance);
     PyObject *entered = PyLong_FromLongLong(entries + 1);
     if (!entered) return NULL;
     Py_SETREF(PORT(hot, PORT_ENTRIES), entered);
-    int found = look_until(hot, at_ns + spin_ns, pause_ns);
+    int found = look_until(hot, end_ns, pause_ns);
     if (!found) Py_SETREF(PORT(hot, PORT_GLANCED), Py_NewRef(Py_True));
     if (found < 0 || (found && has_seen(hot))) return NULL;
     return PyBool_FromLong(found);
@@ -550,7 +580,8 @@ PyMODINIT_FUNC PyInit__express(void)
     Py_XDECREF(home);
     if (!rings || learn_classes() || express_prepare_send() || express_prepare_receive() || PyType_Ready(&HotType)) return NULL;
     if (!(name_messages = PyUnicode_InternFromString("on_messages")) || !(name_wake = PyUnicode_InternFromString("_wake_peer")) ||
-        !(name_lost = PyUnicode_InternFromString("_send_again")) || !(name_flush = PyUnicode_InternFromString("_flush_seen")))
+        !(name_lost = PyUnicode_InternFromString("_send_again")) || !(name_flush = PyUnicode_InternFromString("_flush_seen")) ||
+        !(name_threads = PyUnicode_InternFromString("threads")))
         return NULL;
     static ExpressApi api = {&HotType, send_ordinary};
     PyObject *made = PyModule_Create(&module);

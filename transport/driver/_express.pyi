@@ -3,7 +3,6 @@ from typing import Any
 
 from ckpt.transport.protocol.state import Buffer
 from ckpt.transport.wires._ring import Inbox, Writer
-from ckpt.transport.wires.wire import Frame
 
 class Express:
     def __new__(
@@ -12,7 +11,7 @@ class Express:
         inbox: Inbox | None,
         writers: dict[int, Writer],
         unread: list[Any],
-        far: tuple[set[int], Callable[[int, Frame], bool], Callable[[], Frame | None], int, int] = ...,
+        far: tuple[set[int], Any, int, int, int, Callable[[], int]] = ...,
     ) -> Express: ...
     def send(self, dst: int, data: Buffer, payload: Buffer | None = None) -> int: ...
     def flush(self) -> bool: ...

@@ -97,9 +97,12 @@ def _ignore_control() -> None:
 
 
 class FarWire(Wire, Protocol):
-    """A wire to other hosts. `threads`: how many it has that Python knows."""
+    """A wire to other hosts. `threads`: how many it has that Python knows. `take`: as `receive`, where the descriptor is
+    known to be readable."""
 
     threads: int
+
+    def take(self) -> Sequence[Buffer] | None: ...
 
 
 class _Sleep:
@@ -230,11 +233,10 @@ class Port:
         if make_express is None or wire.inbox is None:
             return
         self._ring_wire = wire
-        others = (
-            ()
-            if far is None
-            else ((far[0], far[1].send, far[1].receive, far[1].fileno(), self._control_poller.fileno()),)
-        )
+        others: list[tuple[set[int], FarWire, int, int, int, Callable[[], int]]] = []
+        if far is not None:
+            fds = far[1].fileno(), self._control_poller.fileno()
+            others.append((*far, *fds, self.endpoint.config.size - 1, running_count))
         self.express = make_express(self, wire.inbox, wire.writers, wire.unread, *others)
         self._accept = self.express.accept
         if far is not None:

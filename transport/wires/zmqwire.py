@@ -6,7 +6,6 @@ queue, so a congested peer does not hold up the others, and the queue for a dead
 ZeroMQ's own threads do the reading and writing, so data flows while the interpreter computes.
 
 Settings that matter:
-
     LINGER 0           closing never waits for a dead peer
     IMMEDIATE          nothing is queued before a connection stands; a peer that died takes its queue with it
     SNDHWM, RCVHWM     a slow receiver fills bounded queues and then `send` says False
@@ -133,7 +132,6 @@ class ZmqWire:
         self._recv: Callable[..., Any] = partial(backend.Socket.recv, self._inbox)
 
     # -- what a port uses
-    # ------------------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
@@ -249,18 +247,22 @@ class ZmqWire:
         if self._armed:
             if not self._signalled(0, 1):
                 return None
-            self._armed = False
         elif not backend.zmq_poll(self._poll_items, 0):
             self._armed = True
             self._polls_to_audit -= 1
             if not self._polls_to_audit:
                 self._audit()
             return None
+        return self.take()
+
+    def take(self) -> Frame | None:
+        """As `receive`, where the descriptor is known to be readable."""
         try:
             head = self._recv(_NOBLOCK, False)
         except zmq.Again:  # the descriptor is also readable for events of connections
             self._armed = True
             return None
+        self._armed = False
         if not head.more:
             return (head.bytes,)
         parts: list[Buffer] = [head.bytes]
@@ -307,7 +309,6 @@ class ZmqWire:
                 os.unlink(self._path)
 
     # -- inside
-    # ----------------------------------------------------------------------------------------------------
 
     def _watch(self, watched: zmq.Socket[bytes], events: int = HANDSHAKE_FAILED) -> zmq.Socket[bytes]:
         # A new name each time: ZeroMQ's own thread frees the name of a closed socket only some time later.

@@ -143,6 +143,10 @@ class Layout:
             )
         return best
 
+    def with_idle(self, ranks: Iterable[int]) -> Layout:
+        """With these ranks besides, which hold nothing."""
+        return replace(self, idle=tuple(sorted({*self.idle, *ranks})))
+
     def formed(self) -> Layout:
         """With new columns of checksums of idle ranks, as many as there are enough for. They hold nothing yet."""
         checks, weights, idle, degrees = list(self.checks), list(self.weights), self.idle, list(self.degrees)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ckpt.abft.decisions.encoding import Row, unit, weights
 from ckpt.abft.decisions.grid import Column, Roles, Shape
+from ckpt.abft.decisions.joining import Lack
 from ckpt.abft.decisions.steps import Share
 
 __all__ = [
@@ -34,9 +35,8 @@ class State(NamedTuple):
     which it has the update as root; -1: none. `low`, `high`: it has the panels from `low` to below `high`. `solved`: it
     has the whole solution. `checked`: the number of meetings before it looked at its share of the residual. `corrupt`:
     its numbers were wrong, and it has dropped them; `corrected`: how many it has put right; `redone`: how often it has made
-    something again. `kept`: the panels of which
-    it keeps a copy, if the course is one of those. `problem`: an error of this rank that ends the solve for all.
-    `signature`: of its arguments. `remarks`: numbers for the report.
+    something again. `kept`: the panels of which it keeps a copy, if the course is one of those. `problem`: an error of this
+    rank that ends the solve for all. `signature`: of its arguments. `remarks`: numbers for the report.
     """
 
     rank: int
@@ -53,6 +53,10 @@ class State(NamedTuple):
     problem: str | None = None
     signature: str = ""
     remarks: tuple[float, ...] = ()
+
+    def of_new(self, rank: int) -> State:
+        """What is said of a process that was started for this meeting."""
+        return State(rank, signature=self.signature)
 
 
 class Transfer(NamedTuple):
@@ -103,6 +107,16 @@ class Course:
     def having(self, ranks: Iterable[int]) -> tuple[int, ...]:
         """Those of these ranks that have the program's functions, sorted."""
         return tuple(sorted(rank for rank in ranks if rank < self.began))
+
+    def lack(self, base: int | None = None) -> Lack:
+        """What processes are to be started for, when the foremost column is at step `base` (None: as it is now)."""
+        is_over = (self.base if base is None else base) >= self.shape.blocks
+        columns = 0 if is_over else self.redundant - len(self.roles.checks)
+        return Lack(columns, self.shape.P, len(self.roles.idle))
+
+    def with_started(self, count: int) -> Course:
+        """So many processes more were started."""
+        return replace(self, started=self.started + count)
 
     def rows_at(self, k: int, v: int) -> tuple[Row, ...]:
         """What column v holds of every group when the panel of step k is applied, its shares done; zeros: nothing yet."""

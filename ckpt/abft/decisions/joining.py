@@ -17,24 +17,74 @@ that the others do not make. Deaths:
   that dies there; the decision is made for those that are in it. It may ask for others.
 - all members: the new processes are alone in the merge, and end.
 
-New ranks have the numbers from `Course.began` on, each used once. They have none of the program's functions, so no place
-that has to be filled is theirs (plan.py), and they look at no share of a residual. If they alone are left, they end.
+New ranks have the numbers from `began` on, each used once. They have none of the program's functions, so no place that
+has to be filled is theirs (plan.py, product.py), and they look at no share of a residual. If they alone are left, they end.
+
+What all ranks know alike (`Course` here) and what each says of itself are the operation's own, and so is the decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from ckpt.abft.decisions.course import Course, Decision, State
-from ckpt.abft.decisions.plan import decide
 from ckpt.abft.errors import TooManyLost
 
-__all__ = ["REFUSALS", "Meeting", "Reserve", "joined", "wanted"]
+__all__ = ["REFUSALS", "Course", "Lack", "Meeting", "Reserve", "Said", "joined", "wanted"]
 
 REFUSALS = 2
 """Refused so many times in turn, an operation does without: one refusal may be the death of a new process."""
+
+
+class Lack(NamedTuple):
+    """So many columns of checksums, of so many ranks each, are lacking, and so many ranks are idle."""
+
+    columns: int
+    ranks: int
+    idle: int
+
+
+class Course(Protocol):
+    """What all ranks know alike. `began`: lower ranks have begun the operation; `started`: how many processes were started
+    meanwhile, dead ones too."""
+
+    @property
+    def began(self) -> int: ...
+    @property
+    def started(self) -> int: ...
+    def having(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Those of these ranks that have the program's functions."""
+        ...
+
+    def lack(self) -> Lack:
+        """What processes are to be started for."""
+        ...
+
+    def with_started(self, count: int) -> Self:
+        """So many processes more were started."""
+        ...
+
+
+class Said(Protocol):
+    """What a rank says of itself at a meeting."""
+
+    @property
+    def rank(self) -> int: ...
+    def of_new(self, rank: int) -> Self:
+        """What is said of a process that was started for this meeting."""
+        ...
+
+
+C = TypeVar("C", bound=Course)
+S = TypeVar("S", bound=Said)
+D = TypeVar("D", bound="_Decision")
+
+
+class _Decision(Protocol):
+    @property
+    def what(self) -> str: ...
+    @property
+    def course(self) -> Any: ...
 
 
 class Reserve(NamedTuple):
@@ -46,31 +96,29 @@ class Reserve(NamedTuple):
     def after(self, refused: bool) -> Reserve:
         return self._replace(refused=self.refused + 1 if refused else 0)
 
-    def wanted(self, decision: Decision) -> tuple[int, ...]:
+    def wanted(self, decision: _Decision) -> tuple[int, ...]:
         """The numbers of processes to be asked for at this meeting: any of them is good, the largest best. (): none."""
-        if not self.has or self.refused >= REFUSALS or decision.what != "go on":
-            return ()
-        return wanted(decision.course)
+        return wanted(decision.course.lack()) if self.may and decision.what == "go on" else ()
 
-    def ends_early(self, decision: Decision) -> bool:
-        """Is this a start after whose first panel all meet again? Then nobody needs the program's functions any more."""
-        may = self.has and self.refused < REFUSALS and decision.what == "start"
-        return may and bool(wanted(replace(decision.course, base=1)))
+    @property
+    def may(self) -> bool:
+        """May the operation still ask?"""
+        return self.has and self.refused < REFUSALS
 
 
-class Meeting:
+class Meeting(Generic[C, S, D]):
     """One meeting at one rank, from the agreement on. `action` is what the rank does next: "ask" for any of the
     numbers `counts` of processes, which calls `asked` or, interrupted, `met` after another agreement; "merge",
-    which calls `merged`; or "follow" the `decision`. Raises TooManyLost."""
+    which calls `merged`; or "follow" the `decision`. `decide`: what comes of what all say. Raises TooManyLost."""
 
     def __init__(
-        self, course: Course, states: Mapping[int, State], reserve: Reserve, restore: bool = True
+        self, course: C, states: Mapping[int, S], reserve: Reserve, decide: Callable[[C, Mapping[int, S]], D]
     ) -> None:
-        self.course, self.reserve, self._restore = course, reserve, restore
+        self.course, self.reserve, self._deciding = course, reserve, decide
         self._count = 0
         self.met(states)
 
-    def met(self, states: Mapping[int, State]) -> None:
+    def met(self, states: Mapping[int, S]) -> None:
         """All that live have said this."""
         self.states = states
         self._decide()
@@ -83,7 +131,7 @@ class Meeting:
         else:
             self.action, self._count = "merge", count
 
-    def merged(self, said: Sequence[State | int]) -> None:
+    def merged(self, said: Sequence[S | int]) -> None:
         """All that live, new processes too, have said this."""
         self.course, self.states = joined(self.course, said, self._count)
         self._decide()
@@ -91,24 +139,21 @@ class Meeting:
     def _decide(self) -> None:
         if not self.course.having(self.states):
             raise TooManyLost("all ranks that have begun this are dead")
-        self.decision = decide(self.course, self.states, self._restore)
+        self.decision = self._deciding(self.course, self.states)
         self.counts = self.reserve.wanted(self.decision)
         self.action = "ask" if self.counts else "follow"
 
 
-def wanted(course: Course) -> tuple[int, ...]:
+def wanted(lack: Lack) -> tuple[int, ...]:
     """The numbers of idle ranks that are missing for one more column of checksums, two more, …: as many as are lacking."""
-    if course.base >= course.shape.blocks:
-        return ()
-    lacking = course.redundant - len(course.roles.checks)
-    found = (count * course.shape.P - len(course.roles.idle) for count in range(1, lacking + 1))
+    found = (count * lack.ranks - lack.idle for count in range(1, lack.columns + 1))
     return tuple(number for number in found if number > 0)
 
 
-def joined(course: Course, said: Sequence[State | int], count: int) -> tuple[Course, Mapping[int, State]]:
+def joined(course: C, said: Sequence[S | int], count: int) -> tuple[C, Mapping[int, S]]:
     """After a merge with `count` new processes: the course that is to be gone on from, and what all ranks say of themselves,
     in the order of `said`: the states of members, and the places of the new processes among each other."""
     first = course.began + course.started
-    signature = next(each.signature for each in said if isinstance(each, State))
-    states = [each if isinstance(each, State) else State(first + each, signature=signature) for each in said]
-    return replace(course, started=course.started + count), {state.rank: state for state in states}
+    member = next(each for each in said if not isinstance(each, int))
+    states = [member.of_new(first + each) if isinstance(each, int) else each for each in said]
+    return course.with_started(count), {state.rank: state for state in states}

@@ -42,9 +42,10 @@ from ckpt.abft.decisions.copies import missing
 from ckpt.abft.decisions.course import Course, Decision, State, Transfer, encoded, replaced
 from ckpt.abft.decisions.encoding import condition
 from ckpt.abft.decisions.grid import Column, Roles, Shape, assign
+from ckpt.abft.decisions.joining import Reserve, wanted
 from ckpt.abft.errors import TooManyLost
 
-__all__ = ["decide", "first_course"]
+__all__ = ["decide", "ends_early", "first_course"]
 
 
 def first_course(
@@ -115,6 +116,12 @@ def decide(course: Course, states: Mapping[int, State], restore: bool = True) ->
     if course.keep:
         transfers += _copies(course, states, forming)
     return Decision("go on", shares.spread(course, forming, restore), tuple(transfers), tuple(happened))
+
+
+def ends_early(reserve: Reserve, decision: Decision) -> bool:
+    """Is this a start after whose first panel all meet again, to ask for processes? Then nobody needs the program's
+    functions any more."""
+    return reserve.may and decision.what == "start" and bool(wanted(decision.course.lack(base=1)))
 
 
 def _finish(course: Course, states: Mapping[int, State], died: tuple[int, ...]) -> Decision:

@@ -187,18 +187,15 @@ class Local:
 
     def factorise(self, k: int, parts: dict[int, Array]) -> list[Panel]:
         """The panel of every process row, at the root. `parts`: of all rows. Raises Singular, Corrupt."""
-        sums = np.zeros(0)
 
-        def make() -> tuple[Array, list[Panel]]:
-            nonlocal sums
+        def make() -> tuple[Array, Array, list[Panel]]:
             whole, places = self.gathered(k, parts)
-            if self.sums is not None:
-                sums = sums_of_columns(whole)
-            return whole, self._factorised(k, whole, places)
+            sums = whole[:0] if self.sums is None else sums_of_columns(whole)
+            return sums, whole, self._factorised(k, whole, places)
 
-        return self._made(make, lambda found: self._are_factors(*found, sums))[1]
+        return self._made(make, lambda found: self._are_factors(*found))[2]
 
-    def _are_factors(self, whole: Array, panels: list[Panel], sums: Array) -> bool:
+    def _are_factors(self, sums: Array, whole: Array, panels: list[Panel]) -> bool:
         """Is a block column with these sums the product of the factors that are in its place now?"""
         nb = self.shape.nb
         lower = unit_lower(whole, nb)

@@ -158,7 +158,7 @@ class LocalQR(Local):
             found.append(panel)
         return found
 
-    def _are_factors(self, whole: Array, panels: list[Panel], sums: Array) -> bool:
+    def _are_factors(self, sums: Array, whole: Array, panels: list[Panel]) -> bool:
         """The sums of the columns of Q = I - V·T·V^H stand for those of L. Its numbers are 1 at the most."""
         panel, nb = panels[0], self.shape.nb
         assert isinstance(panel, ReflectionPanel)

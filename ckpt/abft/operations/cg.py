@@ -23,11 +23,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ckpt.abft.decisions.progress import Progress
 from ckpt.abft.errors import Inaccurate, InputError, NotConverged, NotLinear, NotPositive, WrongProduct
 from ckpt.abft.numbers.arrays import plain
 from ckpt.abft.solver.backward import digest, finite, spread
+from ckpt.abft.solver.link import Link
 from ckpt.abft.solver.matrix import Grid, Matrix, right_hand_sides
-from ckpt.abft.solver.protected import Progress, Protected, log_corrected, told
+from ckpt.abft.solver.protected import Protected, log_corrected, told
 from ckpt.abft.solver.report import Report, Solution
 
 __all__ = ["cg"]
@@ -119,7 +121,7 @@ class _Gradients(Protected):
         signature = (
             f"{what} b={self.scale}·{zlib.crc32(self.b.tobytes()):08x}({n},) {tolerance} {self.most} {verify}"
         )
-        super().__init__(grid.comm, grid.hook, signature, problem)
+        super().__init__(Link(grid.comm, grid.hook), signature, problem)
         self.x, self.r, self.p = np.zeros_like(self.b), self.b.copy(), self.b.copy()
         self.norm = float(np.linalg.norm(self.b))
         self.squares = self.norm**2
@@ -201,15 +203,14 @@ class _Gradients(Protected):
             rows, mine = self._rows_of(rank), rank == self.link.rank
             size = (rows.stop - rows.start,)
             self.check[rows] = parts[rank] if mine else self.link.receive(rank, size, self.b.dtype, 3)
-        for request in requests:
-            self.link.finish(request)
+        self.link.finish(*requests)
 
     def _ended(self) -> bool:
         """One iteration; or True: it has converged, or there have been enough."""
         mine = self._verified(self.p) if self.verify else self._applied(self.p)
         message = np.append(mine, self.b.dtype.type(self.squares))
         sizes = {rank: (self._rows_of(rank).stop - self._rows_of(rank).start + 1,) for rank in self.living}
-        pieces = self.exchange(self.living, message, sizes, 4)
+        pieces = self.link.exchange(self.living, message, sizes, 4)
         squares = float(pieces[self.living[0]][-1].real)
         if math.sqrt(squares) <= self.tolerance * self.norm or self.step >= self.most:
             return True

@@ -243,16 +243,13 @@ class Encoded:
             requests = []
             place = layout.place(link.rank)
             if place is not None and place.v < layout.Q:
-                requests = [
-                    link.start_send(rank, given(mine), 1) for rank in layout.ranks if rank != link.rank
-                ]
+                requests = link.start_sends(layout.ranks, given(mine), 1)
             held = np.empty((layout.Q, layout.P, *self.shape), dtype=self.dtype)
             for v, column in enumerate(layout.data):
                 for p, rank in enumerate(column):
                     own = rank == link.rank
                     held[v, p] = given(mine) if own else link.receive(rank, self.shape, self.dtype, 1)
-            for request in requests:
-                link.finish(request)
+            link.finish(*requests)
             return np.ascontiguousarray(layout.parts(held).swapaxes(0, 1))
 
         _, found = self._ledger.together("parts", gathered)

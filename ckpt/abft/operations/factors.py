@@ -229,20 +229,10 @@ class _QR(_Factors):
             for at, rank in enumerate(ranks)
         }
         mine = np.ascontiguousarray(self._columns(shape, panels, slices[link.rank], upper.dtype))
-        requests = [
-            link.start_send(rank, mine, tag("factor", shape.blocks + 2))
-            for rank in ranks
-            if rank != link.rank
-        ]
+        sizes = {rank: (shape.n, columns.stop - columns.start) for rank, columns in slices.items()}
         unitary = np.empty((shape.n, shape.n), dtype=upper.dtype)
-        for rank, columns in slices.items():
-            size = shape.n, columns.stop - columns.start
-            own = rank == link.rank
-            unitary[:, columns] = (
-                mine if own else link.receive(rank, size, upper.dtype, tag("factor", shape.blocks + 2))
-            )
-        for request in requests:
-            link.finish(request)
+        for rank, given in link.exchange(ranks, mine, sizes, tag("factor", shape.blocks + 2)).items():
+            unitary[:, slices[rank]] = given
         return np.ascontiguousarray(np.vstack([unitary, np.triu(upper)[: shape.n, : shape.n]]))
 
     def _columns(self, shape: Shape, panels: Panels, columns: slice, dtype: np.dtype[Any]) -> Array:
@@ -274,18 +264,16 @@ def _gathered(member: Member) -> tuple[dict[tuple[int, int], Array], Panels]:
     assert course is not None
     dtype, keep = member.matrix.dtype, member.method.keep
     numbers, packed = tag("factor", shape.blocks), tag("factor", shape.blocks + 1)
-    requests, mine, memory = [], np.zeros(0, dtype), np.zeros(0, np.uint8)
+    requests, mine, memory = list[Any](), np.zeros(0, dtype), np.zeros(0, np.uint8)
     if place is not None and place.v < shape.Q:
         assert member.local is not None
         mine = triangle.packed(shape, place.p, member.local.numbers)
         kept = range(place.v, shape.blocks, shape.Q) if keep else ()
         memory = np.concatenate([memory, *(member.kept[k].packed for k in kept)])
         member.see(*(member.kept[k] for k in kept))
-        for rank in course.roles.ranks():
-            if rank != link.rank:
-                requests.append(link.start_send(rank, mine, numbers))
-                if keep:
-                    requests.append(link.start_send(rank, memory, packed))
+        requests = link.start_sends(course.roles.ranks(), mine, numbers)
+        if keep:
+            requests += link.start_sends(course.roles.ranks(), memory, packed)
     parts: dict[tuple[int, int], Array] = {}
     panels: Panels = [{} for _ in range(shape.P)]
     for v, column in enumerate(course.roles.data):
@@ -298,8 +286,7 @@ def _gathered(member: Member) -> tuple[dict[tuple[int, int], Array], Panels]:
                 total = sum(panel.packed.size for panel in empty.values())
                 whole = memory if own else link.receive(rank, (total,), np.uint8, packed)
                 panels[p].update(_unpacked(empty, whole))
-    for request in requests:
-        link.finish(request)
+    link.finish(*requests)
     return parts, panels
 
 

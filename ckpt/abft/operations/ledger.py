@@ -10,11 +10,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ckpt.abft.decisions.columns import Layout, first_layout
+from ckpt.abft.decisions.progress import Progress
 from ckpt.abft.errors import RankFailed
 from ckpt.abft.numbers.local import Array
 from ckpt.abft.solver.link import Interrupted, Link
 from ckpt.abft.solver.matrix import Grid
-from ckpt.abft.solver.protected import Progress, log_loss, raise_problems, told
+from ckpt.abft.solver.protected import log_loss, raise_problems, told
 from ckpt.abft.solver.report import Loss
 
 __all__ = ["Ledger", "Moves", "given"]
@@ -158,11 +159,5 @@ class Moves:
             if found is not None:
                 difference = np.abs(found - given(held))
                 off[0] = np.inf if not np.isfinite(difference).all() else float(difference.max(initial=0.0))
-        requests = [self.link.start_send(rank, off, 4) for rank in layout.ranks if rank != self.link.rank]
-        everybody = [
-            off if rank == self.link.rank else self.link.receive(rank, (2,), off.dtype, 4)
-            for rank in layout.ranks
-        ]
-        for request in requests:
-            self.link.finish(request)
+        everybody = self.link.exchange(layout.ranks, off, dict.fromkeys(layout.ranks, off.shape), 4).values()
         return float(max(each[0] for each in everybody)), float(max(each[1] for each in everybody))

@@ -5,9 +5,10 @@ columns. A column of checksums holds checksums of B, so what it adds up is those
 what `fill` gives, so only C can be lost.
 
 A rank is between two steps when it is interrupted: `step` says how many it has added. After a death a lost column is
-replaced by checksums as it is (decisions/columns.py), with the checksums of B that they have; A's blocks of the lost column
-are filled again. Ranks that are behind get the panels of their steps from the owners. Idle ranks form new checksums, which
-are encoded when all have come to the step of the foremost.
+replaced by checksums as it is (decisions/summa.py), with the checksums of B that they have; A's blocks of the lost column
+are filled again. Ranks that are behind get the panels of their steps from the owners. Idle ranks form new checksums, of B
+and of C, which are encoded when all have come to the step of the foremost. If there are too few, processes of
+`ckpt run --spares K` are started, and join them (joining.py).
 
 At the end all columns of data go to everybody, and the true parts are computed from what is held. The result is compared
 with A·(B·x) for a vector x of random signs (Freivalds 1977), computed from `fill`, by everybody in part.
@@ -18,21 +19,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ckpt.abft.decisions.columns import Layout, first_layout
+from ckpt.abft.decisions.columns import Layout
 from ckpt.abft.decisions.grid import Place
+from ckpt.abft.decisions.joining import Meeting, Reserve
+from ckpt.abft.decisions.progress import Progress
+from ckpt.abft.decisions.summa import Course, Decision, decide
 from ckpt.abft.errors import Inaccurate, InputError
 from ckpt.abft.numbers.checked import checked_product
 from ckpt.abft.operations import product
 from ckpt.abft.solver.backward import digest, spread
-from ckpt.abft.solver.matrix import Matrix
-from ckpt.abft.solver.protected import Progress, Protected, log_corrected
-from ckpt.abft.solver.report import Report, Solution
+from ckpt.abft.solver.link import Link
+from ckpt.abft.solver.matrix import Grid, Matrix
+from ckpt.abft.solver.protected import Protected, log_corrected
+from ckpt.abft.solver.report import Loss, Report, Solution
+from ckpt.abft.solver.started import take_in, without_fill
 
 __all__ = ["matmul"]
 
@@ -61,29 +66,62 @@ def matmul(A: Matrix, B: Matrix, *, check: bool = True, verify: bool = False) ->
     mine, other = ((each.n, each.nb, each.dtype.name) for each in (A, B))
     if mine != other:
         raise InputError(f"A and B must have the same order, block size and kind: {mine} and {other}")
-    operation = _Product(A, B, check, verify)
+    grid = A.grid
+    course = Course(grid.P, grid.Q, grid.redundant, A.shape.blocks, grid.comm.size)
+    link = Link(grid.comm, grid.hook, seals=verify)
+    signature = f"{A.signature()} {B.signature()} {check} {verify}"
+    operation = _Product(link, A, B, course, check, verify, signature)
     operation.run()
     return operation.outcome()
 
 
+class _Brief(NamedTuple):
+    """What a process is told that is started during a product: see `started.Brief`."""
+
+    course: Course
+    n: int
+    nb: int
+    dtype: Any
+    check: bool
+    verify: bool
+    signature: str
+    losses: tuple[Loss, ...]
+    meetings: int
+
+    @property
+    def seals(self) -> bool:
+        """Do arrays travel with digests?"""
+        return self.verify
+
+    def serve(self, link: Link, comm: Any, course: Course, states: Mapping[int, Progress]) -> None:
+        """Take part to the end."""
+        grid = Grid(course.P, course.Q, redundant=0, comm=comm)
+        nothing = Matrix(grid, self.n, without_fill, self.nb, self.dtype)
+        operation = _Product(link, nothing, nothing, course, self.check, self.verify, self.signature)
+        operation.losses, operation.meetings = list(self.losses), self.meetings
+        operation.run(states)
+
+
 class _Product(Protected):
+    """One rank in a product. `course`: what all know when it begins."""
+
     operation = "matmul"
 
-    def __init__(self, A: Matrix, B: Matrix, check: bool, verify: bool) -> None:
-        signature = f"{A.signature()} {B.signature()} {check} {verify}"
-        super().__init__(A.grid.comm, A.grid.hook, signature, seals=verify)
+    def __init__(
+        self, link: Link, A: Matrix, B: Matrix, course: Course, check: bool, verify: bool, signature: str
+    ) -> None:
+        super().__init__(link, signature)
         self.A, self.B, self.check, self.verify = A, B, check, verify
         self.shape = A.shape
-        self.layout: Layout | None = None
-        self.former: Layout | None = None  # before somebody had the result: what all still hold
+        self.course = course
+        self.reserve = Reserve(A.grid.has_reserve)
+        self.decision: Decision | None = None
         self.place: Place | None = None
         self.a: Array | None = None
         self.b: Array | None = None
         self.c: Array | None = None
         self.step = -1
         self.steps: dict[int, int] = {}
-        self.joining: tuple[int, ...] = ()
-        self.top = 0
         self.corrected = 0
         self.result: Array | None = None
         self.remarks: tuple[float, ...] = ()
@@ -93,78 +131,85 @@ class _Product(Protected):
 
     # -- what all decide alike -----------------------------------------------------------------------
 
+    def taken_in(self, states: Mapping[int, Progress]) -> Mapping[int, Progress]:
+        meeting = Meeting(self.course, states, self.reserve, decide)
+        take_in(self.link, meeting, self.said(), self._brief)
+        self.reserve, self.decision = meeting.reserve, meeting.decision
+        return meeting.states
+
+    def _brief(self, course: Course) -> _Brief:
+        A, losses = self.A, tuple(self.losses)
+        return _Brief(
+            *(course, A.n, A.nb, A.dtype, self.check, self.verify, self.signature, losses), self.meetings
+        )
+
     def follow(self, states: Mapping[int, Progress]) -> bool:
-        living, grid, before = tuple(sorted(states)), self.A.grid, self.layout
-        died = () if before is None else tuple(rank for rank in before.ranks if rank not in states)
-        if before is not None and self.all_checked(died):
+        decision = self.decision
+        assert decision is not None
+        if self.all_checked(decision.died):
             return True
-        done = any(state.done for state in states.values())
-        if not done and self.former is not None:  # nobody has the result any more
-            before, self.former = self.former, None
-        happened: tuple[tuple[str, int], ...]
-        self.joining, self.steps = (), {rank: state.step for rank, state in states.items()}
-        self.top = max(self.steps.values())
-        if before is None or (self.top <= 0 and not done):
-            self.layout = first_layout(living, grid.P, grid.Q, grid.redundant, before)
-            happened = (("again", -1),) if died else ()
+        self.course = course = decision.course
+        if decision.is_new:
             self.step = -1
-            self.steps = {rank: 0 for column in self.layout.columns for rank in column}
-        elif done:
-            self.former = before if self.former is None else self.former
-            idle = tuple(rank for rank in before.idle if rank in states)
-            columns = [tuple(r for r in column if r in states) for column in before.columns]
-            everybody = sorted((*idle, *(rank for column in columns for rank in column)))
-            self.layout = _over(before, tuple(everybody), died)
-            happened = (("idle lost", -1),) if died else ()
-        else:
-            complete = {
-                v
-                for v, column in enumerate(before.columns)
-                if all(self.steps.get(r, -1) >= 0 for r in column)
-            }
-            self.layout, happened = before.after(living, complete)
-            formed = self.layout.formed() if self.top < self.shape.blocks else self.layout
-            self.joining = tuple(range(len(self.layout.columns), len(formed.columns)))
-            happened = (*happened, *(("encoding", v) for v in self.joining))
-            self.layout = formed
-        self.note(died, max(0, self.top), self.shape.blocks, happened)
+        self.steps = dict(course.steps)
+        self.note(decision.died, course.top, course.blocks, decision.happened)
         return False
+
+    @property
+    def layout(self) -> Layout:
+        assert self.course.layout is not None
+        return self.course.layout
 
     # -- computing -----------------------------------------------------------------------------------
 
     def go(self) -> None:
-        assert self.layout is not None
+        course, layout = self.course, self.layout
         if any(state.done for state in self.states.values()):
             self._give_result()
         elif self.shape.n == 0:
             self.result = np.zeros((0, 0), dtype=self.A.dtype)
         else:
             self._fill()
-            old = self.layout.columns[: self.layout.Q + len(self.layout.checks) - len(self.joining)]
-            if self.joining:
-                self._run(self.top, old)
-                for v in self.joining:
+            self._give_blocks()
+            if course.joining:
+                old = layout.columns[: -len(course.joining)]
+                self._run(course.top, old)
+                for v in course.joining:
                     self._encode(v)
-                self.steps = {rank: max(step, self.top) for rank, step in self.steps.items()}
-            self._run(self.shape.blocks, self.layout.columns)
+                self.steps = {rank: max(step, course.top) for rank, step in self.steps.items()}
+            self._run(course.blocks, layout.columns)
             self.result = self._gathered()
-        self.remarks = self._shares() if self.check and self.shape.n else (0.0, 0.0, float(self.corrected))
+        looks = self.check and self.shape.n > 0 and self.link.rank < course.began
+        self.remarks = self._shares() if looks else (0.0, 0.0, float(self.corrected))
 
     def _fill(self) -> None:
-        layout, place = self.layout, self.layout.place(self.link.rank) if self.layout is not None else None
-        assert layout is not None
-        fresh = place is not None and (self.step < 0 and place.v not in self.joining)
-        if place is None or fresh or place.v in self.joining:
+        layout, place = self.layout, self.layout.place(self.link.rank)
+        joins = place is not None and place.v in self.course.joining
+        if place is None or joins or self.step < 0:
             self.a = self.b = self.c = None
             self.step = -1
-        if place is not None:
+        if place is not None and not joins:
             if self.b is None:
                 self.b = _filled(self.B, place.p, layout.weights[place.v])
-            if place.v < layout.Q and (self.a is None or self.place != place):
-                self.a = _filled(self.A, place.p, tuple(float(q == place.v) for q in range(layout.Q)))
-            if fresh:
                 self.c, self.step = np.zeros_like(self.b), 0
+            has_fill = self.link.rank < self.course.began
+            if has_fill and place.v < layout.Q and (self.a is None or self.place != place):
+                self.a = _filled(self.A, place.p, _unit(place.v, layout.Q))
         self.place = place
+
+    def _give_blocks(self) -> None:
+        """A's blocks, to ranks that cannot fill them."""
+        for rank, giver in self.course.givers().items():
+            place = self.layout.place(rank)
+            assert place is not None
+            if self.link.rank == giver:
+                self.link.send(rank, _filled(self.A, place.p, _unit(place.v, self.course.Q)), 15)
+            elif self.link.rank == rank:
+                self.a = self.link.receive(giver, self._size(place.p), self.A.dtype, 15)
+
+    def _size(self, p: int) -> tuple[int, int]:
+        """Of what a process holds of a matrix."""
+        return self.shape.local_rows(p), self.shape.groups * self.shape.nb
 
     def _run(self, end: int, columns: tuple[tuple[int, ...], ...]) -> None:
         """Steps up to before `end`, of these columns, from that of the hindmost rank on."""
@@ -174,11 +219,9 @@ class _Product(Protected):
         first = min(self.steps[rank] for column in columns for rank in column)
         for k in range(first, end):
             self._step(k, place, columns, sends.setdefault(k, []))
-            for request in sends.pop(k - 2, ()):
-                self.link.finish(request)
+            self.link.finish(*sends.pop(k - 2, ()))
         for requests in sends.values():
-            for request in requests:
-                self.link.finish(request)
+            self.link.finish(*requests)
 
     def _step(self, k: int, place: Place, columns: tuple[tuple[int, ...], ...], sends: list[Any]) -> None:
         shape, dtype = self.shape, self.A.dtype
@@ -206,11 +249,7 @@ class _Product(Protected):
 
     def _sent(self, ranks: Any, array: Array, k: int, kind: int) -> list[Any]:
         """Start to send to those of `ranks` that have not added step k."""
-        return [
-            self.link.start_send(rank, array, 4 * k + kind)
-            for rank in ranks
-            if rank != self.link.rank and self.steps[rank] <= k
-        ]
+        return self.link.start_sends((rank for rank in ranks if self.steps[rank] <= k), array, 4 * k + kind)
 
     def _multiplied(self, left: Array, right: Array) -> Array:
         if not self.verify:
@@ -220,50 +259,39 @@ class _Product(Protected):
         return np.asarray(found)
 
     def _encode(self, v: int) -> None:
-        """Column v gets the checksums of what the others hold, all at the same step."""
+        """Column v gets the checksums of what the others hold of B and C, all at the same step."""
         layout, place = self.layout, self.place
-        assert layout is not None
         if place is None:
             return
         if place.v < layout.Q:
-            assert self.c is not None
-            self.link.send(layout.columns[v][place.p], self.c, 4 * v + 2)
+            self.link.send(layout.columns[v][place.p], np.stack([_given(self.b), _given(self.c)]), 4 * v + 2)
         elif place.v == v:
-            assert self.b is not None
-            found = np.zeros_like(self.b)
+            size = 2, *self._size(place.p)
+            found = np.zeros(size, dtype=self.A.dtype)
             for u, much in enumerate(layout.mixture(v)):
-                given = self.link.receive(layout.data[u][place.p], found.shape, found.dtype, 4 * v + 2)
+                given = self.link.receive(layout.data[u][place.p], size, found.dtype, 4 * v + 2)
                 found += found.dtype.type(much) * given
-            self.c, self.step = found, self.top
+            self.b, self.c = found
+            self.step = self.course.top
 
     # -- the result ----------------------------------------------------------------------------------
 
     def _gathered(self) -> Array:
         layout, shape, place = self.layout, self.shape, self.place
-        assert layout is not None
         requests = []
         if place is not None and place.v < layout.Q:
-            requests = [
-                self.link.start_send(rank, self._held(), 3) for rank in layout.ranks if rank != self.link.rank
-            ]
-        width = shape.groups * shape.nb
-        held = np.empty((layout.Q, shape.order, width), dtype=self.A.dtype)
+            requests = self.link.start_sends(layout.ranks, _given(self.c), 3)
+        held = np.empty((layout.Q, shape.order, shape.groups * shape.nb), dtype=self.A.dtype)
         for v, column in enumerate(layout.data):
             for p, rank in enumerate(column):
-                size = shape.local_rows(p), width
                 mine = rank == self.link.rank
                 held[v, shape.row_numbers(p)] = (
-                    self._held() if mine else self.link.receive(rank, size, self.A.dtype, 3)
+                    _given(self.c) if mine else self.link.receive(rank, self._size(p), self.A.dtype, 3)
                 )
-        for request in requests:
-            self.link.finish(request)
+        self.link.finish(*requests)
         whole = layout.parts(held).reshape(shape.Q, shape.order, shape.groups, shape.nb)
         found = whole.transpose(1, 2, 0, 3).reshape(shape.order, shape.order)
         return np.ascontiguousarray(found[: shape.n, : shape.n])
-
-    def _held(self) -> Array:
-        assert self.c is not None
-        return self.c
 
     def _give_result(self) -> None:
         having = min(rank for rank, state in self.states.items() if state.done)
@@ -277,7 +305,7 @@ class _Product(Protected):
     def _shares(self) -> tuple[float, ...]:
         """(largest |C·x - A·(B·x)|, largest |A|·(|B|·e)) of this rank's rows, what it has put right, and a digest of C·x,
         which is that of all rows that this rank has."""
-        n, ranks = self.shape.n, sorted(self.states)
+        n, ranks = self.shape.n, self.course.having(self.states)
         wide = np.complex128 if self.A.dtype.kind == "c" else np.float64
         x = np.random.default_rng(n).choice([-1.0, 1.0], size=n)
         mine = np.zeros((2, n), dtype=wide)
@@ -285,7 +313,7 @@ class _Product(Protected):
             numbers = self.B.numbers(rows, slice(0, n))
             mine[:, rows] = numbers.astype(wide) @ x, np.abs(numbers).sum(axis=1, dtype=np.float64)
         shapes = dict.fromkeys(ranks, mine.shape)
-        y, size = sum(self.exchange(ranks, mine, shapes, 11).values())
+        y, size = np.sum([*self.link.exchange(ranks, mine, shapes, 11).values()], axis=0)
         worst = largest = 0.0
         assert self.result is not None
         for rows in self._rows(self.link.rank, ranks):
@@ -298,14 +326,14 @@ class _Product(Protected):
             whole = digest(self.result.astype(wide) @ x)
         return worst, largest, float(self.corrected), *whole
 
-    def _rows(self, rank: int, ranks: list[int]) -> Iterator[slice]:
+    def _rows(self, rank: int, ranks: tuple[int, ...]) -> Iterator[slice]:
         n, nb = self.shape.n, self.shape.nb
         for i in range(ranks.index(rank), -(-n // nb), len(ranks)):
             yield slice(i * nb, min((i + 1) * nb, n))
 
     def outcome(self) -> Solution:
-        assert self.layout is not None and self.result is not None
-        shares = [state.remarks for state in self.states.values()]
+        assert self.result is not None
+        shares = [self.states[rank].remarks for rank in self.course.having(self.states)]
         worst, size, _ = (max(share[place] for share in shares) for place in range(3))
         n, eps = self.shape.n, float(np.finfo(self.A.dtype).eps) / 2
         residual = math.nan
@@ -319,7 +347,7 @@ class _Product(Protected):
                     f"{RESIDUAL_BOUND:.0f} can be rounding: it must not be used. Either fill gives other numbers each "
                     f"time, a product overflows, or a number was wrong in memory"
                 )
-        corrected = int(sum(share[2] for share in shares))
+        corrected = int(sum(state.remarks[2] for state in self.states.values()))
         redone = sum(state.redone for state in self.states.values())
         if self.link.rank == min(self.states):
             log_corrected(self.operation, corrected, redone)
@@ -334,16 +362,20 @@ class _Product(Protected):
             replaced=self.layout.replaced,
             corrected=corrected,
             redone=redone,
+            started=self.course.started,
             seconds=time.perf_counter() - self.began,
             remarks=(f"condition number of the weights: {condition:.3g}",) if condition > 1 else (),
         )
         return Solution.of(self.result, report)
 
 
-def _over(before: Layout, living: tuple[int, ...], died: tuple[int, ...]) -> Layout:
-    """The layout when somebody has the result, and it is only given to the others."""
-    data = tuple(() for _ in before.data)
-    return replace(before, data=data, checks=(), idle=living, lost=(*before.lost, *died))
+def _given(held: Array | None) -> Array:
+    assert held is not None
+    return held
+
+
+def _unit(v: int, count: int) -> tuple[float, ...]:
+    return tuple(float(q == v) for q in range(count))
 
 
 def _filled(matrix: Matrix, p: int, weights: tuple[float, ...]) -> Array:

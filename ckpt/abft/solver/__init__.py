@@ -1,7 +1,7 @@
 """What a rank does in a factorisation: communication and meetings, its part in the steps, the solution and the report.
 
     solve, backward     a solve from its start to the solution. Start reading here
-    started             a process that is started while a solve goes on
+    started             processes that are started while an operation goes on
     member, holdings    one rank in the steps, and what it has
     method              what differs there in factorisations
     protected           the loop of any operation that goes on when a rank dies

@@ -39,8 +39,7 @@ def substitute(member: Member) -> Array:
     mine = _unknowns(member) if place is not None and place.v < shape.Q else None
     requests = []
     if place is not None and place.p == 0 and mine is not None:
-        others = [rank for rank in course.roles.ranks() if rank != link.rank]
-        requests = [link.start_send(rank, mine, tag("unknown", shape.blocks)) for rank in others]
+        requests = link.start_sends(course.roles.ranks(), mine, tag("unknown", shape.blocks))
     y = np.empty((shape.groups, shape.Q, shape.nb, count), dtype=dtype)
     for q, column in enumerate(course.roles.data):
         if link.rank == column.ranks[0]:
@@ -48,8 +47,7 @@ def substitute(member: Member) -> Array:
         else:
             size = shape.groups, shape.nb, count
             y[:, q] = link.receive(column.ranks[0], size, dtype, tag("unknown", shape.blocks))
-    for request in requests:
-        link.finish(request)
+    link.finish(*requests)
     return solution(y.reshape(shape.order, count), final_rows(course), shape.Q, shape.nb)[: shape.n]
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -122,9 +122,27 @@ class Link:
         with self._call("start_send"):
             return self._comm.Isend(memory, self._index[target], tag)
 
-    def finish(self, request: Any) -> None:
-        with self._call("finish"):
-            request.Wait()
+    def start_sends(self, targets: Iterable[int], array: Array, tag: int) -> list[Any]:
+        """As `start_send`, to all of these ranks but this one."""
+        memory = self._memory(array)
+        return [self.start_send_memory(rank, memory, tag) for rank in targets if rank != self.rank]
+
+    def finish(self, *requests: Any) -> None:
+        for request in requests:
+            with self._call("finish"):
+                request.Wait()
+
+    def exchange(
+        self, ranks: Sequence[int], mine: Array, shapes: Mapping[int, tuple[int, ...]], tag: int
+    ) -> dict[int, Array]:
+        """Everybody's array to everybody of `ranks`, this rank among them; `shapes`: of each."""
+        requests = self.start_sends(ranks, mine, tag)
+        found = {
+            rank: mine if rank == self.rank else self.receive(rank, shapes[rank], mine.dtype, tag)
+            for rank in ranks
+        }
+        self.finish(*requests)
+        return found
 
     def receive(self, source: int, shape: tuple[int, ...], dtype: Any, tag: int) -> Array:
         """Receive an array of this shape."""

@@ -43,8 +43,8 @@ class Grid:
     `P`, `Q`: process rows, and columns of data. `redundant`: 1; or 0 for what no checksums protect; or more, so that as many
     columns may be lost at once. `comm`: the ranks; default: all of the job. Its further ranks are spares, which form new
     checksums after a failure: P-1 ranks are left of a column that has lost one, so each spare bears one more failure.
-    `reserve`: where there are too few, solves and factorisations start processes of ``ckpt run --spares K`` for that; a
-    process serves the call in which it was started.
+    `reserve`: where there are too few, solves, factorisations and products start processes of ``ckpt run --spares K`` for
+    that; a process serves the call in which it was started.
     `unprotected`: a job without ``--on-failure continue`` will do, where a death sets all ranks back to the last checkpoint,
     and checksums are for wrong numbers alone.
     `hook`, for tests: called with (name, "before" or "after") around every call of the communication.

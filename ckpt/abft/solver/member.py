@@ -262,8 +262,7 @@ class Member(Holdings):
         if self.verify and self.step % self.verify == 0 and local.sums is not None:
             local.sums.verify_share(self.shape.rows_before(place.p, self.step), start)
         for old in [old for old in self.panels if old < self.step - WINDOW * self.shape.Q]:
-            for request in self._sends.pop(old, ()):
-                self.link.finish(request)
+            self.link.finish(*self._sends.pop(old, ()))
             del self.panels[old]
 
     def _op_give_block(self, op: Op, k: int, rank: int) -> None:

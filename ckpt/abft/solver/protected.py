@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import ckpt
 from ckpt.abft import errors
+from ckpt.abft.decisions.progress import Progress
 from ckpt.abft.errors import AbftError, InputError, RankFailed
-from ckpt.abft.solver.link import Hook, Interrupted, Link
+from ckpt.abft.solver.link import Interrupted, Link
 from ckpt.abft.solver.report import Loss
 
-__all__ = ["Progress", "Protected", "log_corrected", "log_loss", "raise_problems", "told"]
+__all__ = ["Protected", "log_corrected", "log_loss", "raise_problems", "told"]
 
 
 class _Said(Protocol):
@@ -30,22 +31,6 @@ class _Said(Protocol):
     def problem(self) -> str | None: ...
     @property
     def signature(self) -> str: ...
-
-
-class Progress(NamedTuple):
-    """What a rank says of itself at a meeting. `step`: as the operation counts; -1: it holds nothing. `done`: it has the
-    result; `checked`: the last meeting since which it has looked at its share of it; `redone`: how many spoilt arrays it has
-    got. `problem`, `signature`,
-    `remarks`: as in the solve's `State`."""
-
-    rank: int
-    step: int = -1
-    done: bool = False
-    checked: int = 0
-    redone: int = 0
-    problem: str | None = None
-    signature: str = ""
-    remarks: tuple[float, ...] = ()
 
 
 def told(error: Exception) -> str:
@@ -99,24 +84,15 @@ def log_corrected(operation: str, corrected: int, redone: int = 0) -> None:
 
 
 class Protected:
-    """One call of an operation. `signature`: of its arguments, the same at all ranks. `problem`: an error in them.
-    `seals`: as in `Link`."""
+    """One call of an operation. `signature`: of its arguments, the same at all ranks. `problem`: an error in them."""
 
     operation = ""
 
-    def __init__(
-        self,
-        comm: Any,
-        hook: Hook | None,
-        signature: str,
-        problem: str | None = None,
-        *,
-        seals: bool = False,
-    ) -> None:
+    def __init__(self, link: Link, signature: str, problem: str | None = None) -> None:
         self.began = time.perf_counter()
-        self.link = Link(comm, hook, seals=seals)
+        self.link = link
         self.signature, self.problem = signature, problem
-        self.states: dict[int, Progress] = {}
+        self.states: Mapping[int, Progress] = {}
         self.losses: list[Loss] = []
         self.seen_ns = 0
         self.meetings = self.checked = 0
@@ -133,22 +109,32 @@ class Protected:
         """Go on to the result. Any communication in it may be interrupted."""
         raise NotImplementedError
 
-    def run(self) -> None:
-        """To the result, at all living ranks; or raise the same error at all of them."""
+    def taken_in(self, states: Mapping[int, Progress]) -> Mapping[int, Progress]:
+        """What all have said, and new processes, if there are to be some."""
+        return states
+
+    def said(self) -> Progress:
+        """What this rank says at a meeting."""
+        return self.progress()._replace(
+            problem=self.problem,
+            signature=self.signature,
+            checked=self.checked,
+            redone=self.link.spoilt,
+        )
+
+    def run(self, begins: Mapping[int, Progress] | None = None) -> None:
+        """To the result, at all living ranks; or raise the same error at all of them. `begins`: what all have said, if this
+        rank was started meanwhile."""
         original: Exception | None = None
         try:
             while True:
-                said = self.progress()._replace(
-                    problem=self.problem,
-                    signature=self.signature,
-                    checked=self.checked,
-                    redone=self.link.spoilt,
-                )
-                self.states = self.link.meet(said)
+                states = self.link.meet(self.said()) if begins is None else begins
+                begins = None
                 try:
-                    raise_problems(self.states, self.operation)
+                    raise_problems(states, self.operation)
                 except RankFailed as failed:
                     raise (original if original is not None else failed) from None
+                self.states = self.taken_in(states)
                 if self.follow(self.states):
                     return
                 self.meetings += 1
@@ -178,16 +164,3 @@ class Protected:
             if self.link.rank == min(self.states):
                 log_loss(self.operation, loss)
         self.seen_ns = 0
-
-    def exchange(
-        self, ranks: Sequence[int], mine: Any, shapes: Mapping[int, tuple[int, ...]], tag: int
-    ) -> dict[int, Any]:
-        """Everybody's array to everybody of `ranks`, this rank among them; `shapes`: of each."""
-        requests = [self.link.start_send(rank, mine, tag) for rank in ranks if rank != self.link.rank]
-        found = {
-            rank: mine if rank == self.link.rank else self.link.receive(rank, shapes[rank], mine.dtype, tag)
-            for rank in ranks
-        }
-        for request in requests:
-            self.link.finish(request)
-        return found

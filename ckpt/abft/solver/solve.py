@@ -18,23 +18,25 @@ import math
 import time
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ckpt.abft.decisions.course import Course, Decision, State, is_protected, replaced
 from ckpt.abft.decisions.joining import Meeting, Reserve
-from ckpt.abft.decisions.plan import first_course
+from ckpt.abft.decisions.plan import decide, ends_early, first_course
 from ckpt.abft.errors import Inaccurate, InputError, RankFailed
 from ckpt.abft.numbers.local import Array
 from ckpt.abft.numbers.verify import Corrupt
 from ckpt.abft.solver.backward import residual, residual_share, substitute
 from ckpt.abft.solver.link import Interrupted, Link
-from ckpt.abft.solver.matrix import Matrix, right_hand_sides
+from ckpt.abft.solver.matrix import Grid, Matrix, right_hand_sides
 from ckpt.abft.solver.member import Member
 from ckpt.abft.solver.method import Method
 from ckpt.abft.solver.protected import log_corrected, log_loss, raise_problems, told
 from ckpt.abft.solver.report import Loss, Report, Solution
+from ckpt.abft.solver.started import take_in, without_fill
 
 __all__ = ["RESIDUAL_BOUND", "Brief", "Options", "Solving", "Task", "factorised", "solve"]
 
@@ -137,6 +139,24 @@ class Brief(NamedTuple):
     signature: str
     losses: tuple[Loss, ...]
 
+    @property
+    def seals(self) -> bool:
+        """Do arrays travel with digests?"""
+        return self.options.verify > 0
+
+    def serve(self, link: Link, comm: Any, course: Course, states: Mapping[int, State]) -> None:
+        """Take part to the end."""
+        grid = Grid(*self.grid, redundant=0, comm=comm)
+        matrix = Matrix(grid, self.n, without_fill, self.nb, self.dtype)
+        right = np.zeros((0, self.right), dtype=self.dtype)
+        solving = Solving(link, matrix, right, self.options, self.task, self.signature)
+        solving.losses = list(self.losses)
+        try:
+            solving.goes_to_the_end((course, states))
+        except Exception:
+            if solving.problem is None:  # else the others know it, and raise it
+                raise
+
 
 class Solving:
     """One rank on its way through a solve: see the header. `right`: the right-hand sides, n × r."""
@@ -183,7 +203,7 @@ class Solving:
         member.follow(decision)
         self._note(decision, before)
         if decision.what != "finish" and member.solution is None and self.matrix.n > 0:
-            member.run_steps(early=self.reserve.ends_early(decision))
+            member.run_steps(early=ends_early(self.reserve, decision))
             member.solution = np.ascontiguousarray(self.task.finish(member))
         elif self.matrix.n == 0:
             member.solution = np.zeros(member.method.shape(0, member.right.shape[1]), dtype=self.matrix.dtype)
@@ -213,17 +233,8 @@ class Solving:
     def _decided(self, said: State, course: Course, states: Mapping[int, State]) -> Decision:
         """What all decide, with new processes if there are to be some (joining.py)."""
         self._see(states)
-        meeting = Meeting(course, states, self.reserve, self.options.restore)
-        while meeting.action != "follow":
-            if meeting.action == "merge":
-                found = self.link.merge((said, self._brief(meeting.course)))
-                meeting.merged([each if isinstance(each, int) else each[0] for each in found])
-                self.link.adopt(meeting.states)
-                continue
-            try:
-                meeting.asked(self.link.ask(meeting.counts))
-            except Interrupted:
-                meeting.met(self.link.meet(said))
+        meeting = Meeting(course, states, self.reserve, partial(decide, restore=self.options.restore))
+        take_in(self.link, meeting, said, self._brief)
         self.states, self.reserve = meeting.states, meeting.reserve
         return meeting.decision
 

@@ -1,54 +1,73 @@
-"""A process that is started while a solve goes on, to form new checksums: it has met the others, and becomes one of them.
+"""Processes that are started while an operation goes on, to form new checksums: how they are taken in, at both sides.
 
-    started ──merge (link.py)──▶ told what is solved, and how far all are ──▶ as any idle rank ──solved──▶ ends
+A member calls `take_in` in its meeting. A process that was started has met the members before (link.py), and calls `serve`:
 
-It ends without a word when the solve ends with an error, which all ranks that have begun it raise. It has none of the
+    started ──merge──▶ told what the operation is, and how far all are ──▶ as any idle rank ──has ended──▶ ends
+
+It ends without a word when the operation ends with an error, which all ranks that have begun it raise. It has none of the
 program's functions, and needs none (joining.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from ckpt import MPI
-from ckpt.abft.decisions.course import State
-from ckpt.abft.decisions.joining import joined
+from ckpt.abft.decisions.joining import Meeting, Said, joined
 from ckpt.abft.errors import AbftError
 from ckpt.abft.numbers.local import Array
-from ckpt.abft.solver.link import Link
-from ckpt.abft.solver.matrix import Grid, Matrix
-from ckpt.abft.solver.solve import Brief, Solving
+from ckpt.abft.solver.link import Interrupted, Link
 
-__all__ = ["serve"]
+__all__ = ["Brief", "serve", "take_in", "without_fill"]
+
+S = TypeVar("S", bound=Said)
 
 
-def serve(comm: Any, found: Sequence[int | tuple[State, Brief]]) -> None:
+class Brief(Protocol):
+    """What a process is told that is started. `course`: that of the operation before this process joined it; `seals`: as in
+    `Link`."""
+
+    @property
+    def course(self) -> Any: ...
+    @property
+    def seals(self) -> bool: ...
+    def serve(self, link: Link, comm: Any, course: Any, states: Mapping[int, Any]) -> None:
+        """Take part to the end."""
+        ...
+
+
+def take_in(link: Link, meeting: Meeting[Any, S, Any], said: S, brief: Callable[[Any], Brief]) -> None:
+    """Carry the meeting out. `said`: by this rank; `brief`: of a course."""
+    while meeting.action != "follow":
+        if meeting.action == "merge":
+            found = link.merge((said, brief(meeting.course)))
+            meeting.merged([each if isinstance(each, int) else each[0] for each in found])
+            link.adopt(meeting.states)
+            continue
+        try:
+            meeting.asked(link.ask(meeting.counts))
+        except Interrupted:
+            meeting.met(link.meet(said))
+
+
+def serve(comm: Any, found: Sequence[int | tuple[Any, Brief]]) -> None:
     """Take part to the end. `comm`, `found`: what the merge has given, the places of new processes and what members say."""
     brief = next((each[1] for each in found if not isinstance(each, int)), None)
     if brief is None:
         return  # all that have asked for this process are dead
     said = [each if isinstance(each, int) else each[0] for each in found]
     course, states = joined(brief.course, said, MPI.COMM_WORLD.size)
-    link = Link(comm, rank=list(states)[comm.rank], seals=brief.options.verify > 0)
+    link = Link(comm, rank=list(states)[comm.rank], seals=brief.seals)
     link.adopt(states)
-    grid = Grid(*brief.grid, redundant=0, comm=comm)
-    matrix = Matrix(grid, brief.n, _never, brief.nb, brief.dtype)
-    right = np.zeros((0, brief.right), dtype=brief.dtype)
-    solving = Solving(link, matrix, right, brief.options, brief.task, brief.signature)
-    solving.losses = list(brief.losses)
     try:
-        solving.goes_to_the_end((course, states))
+        brief.serve(link, comm, course, states)
     except AbftError:
         pass  # of all alike
-    except Exception:
-        if solving.problem is None:  # else the others know it, and raise it
-            raise
     finally:
         link.close()
 
 
-def _never(rows: slice, columns: slice) -> Array:
-    raise AssertionError("a process that was started in a solve is asked for numbers of the matrix")
+def without_fill(rows: slice, columns: slice) -> Array:
+    """The `fill` of a matrix in such a process."""
+    raise AssertionError("a process that was started meanwhile is asked for numbers of the matrix")

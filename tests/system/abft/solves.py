@@ -2,6 +2,7 @@
 
 solves.py '{"deaths": [[solve, rank, call], …], "solves": 2, "slow": 0.0, "n": 96, …}'
 
+"operation": "solve", or "matmul": the product with the inverse.
 `call`: it dies at this call of the hook in that solve; or "NAME before", at the first call of this name. `slow`: so many
 seconds are slept at every call of the communication, for kills from outside. Every rank prints "SOLVE right|wrong|lost
 started protected died …" for each.
@@ -22,6 +23,7 @@ from ckpt import MPI, abft
 options = json.loads(sys.argv[1])
 n, P, Q = options.get("n", 96), options.get("P", 2), options.get("Q", 2)
 matrix = np.random.default_rng(1).normal(size=(n, n))
+inverse = np.linalg.inv(matrix)
 turn, count, named = 0, 0, set()
 
 
@@ -42,12 +44,15 @@ for turn in range(options.get("solves", 1)):
     count = 0
     named.clear()
     try:
-        x = abft.solve(
-            grid.matrix(n, nb=8, fill=lambda rows, columns: matrix[rows, columns]), matrix.sum(axis=1)
-        )
+        given = grid.matrix(n, nb=8, fill=lambda rows, columns: matrix[rows, columns])
+        if options.get("operation") == "matmul":
+            x = abft.matmul(grid.matrix(n, nb=8, fill=inverse), given, verify=options.get("verify", False))
+        else:
+            x = abft.solve(given, matrix.sum(axis=1))
     except abft.TooManyLost as error:
         print(turn, "lost", error, flush=True)
         break
-    right = "right" if np.abs(x - 1).max() < 1e-8 else "wrong"
+    truth = np.eye(n) if x.ndim == 2 else 1
+    right = "right" if np.abs(x - truth).max() < 1e-8 else "wrong"
     report = x.report
     print(turn, right, report.started, report.protected, *sorted(report.died), flush=True)

@@ -54,6 +54,17 @@ def test_one_after_the_other_dies_and_each_time_a_process_protects_again(start: 
     assert [event["rank"] for event in job.events("rank-died")] == [1, 5, 3]
 
 
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("verify", [False, True])
+def test_in_a_product_too_each_time_a_process_protects_again(start: Start, verify: bool) -> None:
+    """The first one comes to be in a column of the data, and has no `fill`: a rank that has it gives it A's blocks. Nobody
+    waits for it; so ranks are slow, that it has its checksums before the second death."""
+    deaths = [[0, 1, 20], [0, 5, 200]]
+    job = solving(start, deaths=deaths, n=320, slow=0.03, operation="matmul", verify=verify)
+    assert said(job) == ["right 2 True 1 5"], job.report()
+    assert [event["processes"] for event in job.events("spawned")] == [[6], [7]], job.report()
+
+
 def test_when_they_are_used_up_it_goes_on_without_protection_as_before(start: Start) -> None:
     job = solving(start, spares=1, deaths=[[0, 1, 40], [0, 2, 400]], n=320)
     assert said(job) == ["right 1 False 1 2"], job.report()
@@ -111,8 +122,9 @@ def test_a_new_process_dies_at_any_time(start: Start, turn: int) -> None:
     assert outcome.startswith("right ") and outcome.split()[2] == "True", job.report()
 
 
-@pytest.mark.parametrize("operation", ["solve", "lu", "cholesky", "qr"])
-def test_ranks_die_at_random_calls_of_each_factorisation(start: Start, operation: str) -> None:
+@pytest.mark.rotate(3)
+@pytest.mark.parametrize("operation", ["solve", "lu", "cholesky", "qr", "matmul"])
+def test_ranks_die_at_random_calls_of_each_operation(start: Start, operation: str) -> None:
     """The first round's death is early, so that a process is started; two die in the others."""
     choose = random.Random(seed_of_the_commit())
     rounds = [
@@ -145,13 +157,16 @@ def test_a_rank_dies_at_every_call_and_a_process_protects_again(start: Start, pa
     assert all(outcome.startswith("right") for outcomes in found for outcome in outcomes)
 
 
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("operation", ["solve", "matmul"])
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 30))]
 )
-def test_ranks_and_new_processes_are_killed_from_outside(start: Start, seed: int) -> None:
+def test_ranks_and_new_processes_are_killed_from_outside(start: Start, seed: int, operation: str) -> None:
     """Any of them, at any time; right, or too many are lost, which all that live tell alike."""
     choose = random.Random(seed_of_the_commit() + seed)
-    job = solving(start, spares=6, slow=0.001, n=240)
+    slow = 0.001 if operation == "solve" else 0.004
+    job = solving(start, spares=6, slow=slow, n=240, operation=operation)
     job.wait_event("running")
     dead: set[int] = set()
     for _ in range(choose.randint(2, 4)):

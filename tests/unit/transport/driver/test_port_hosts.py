@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,7 +101,15 @@ def test_a_short_message_to_another_host_takes_the_hot_way_there_and_is_found_by
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Iterator[tuple[Port, Port, list[bytes]]]:
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many threads run: the helper, unless a test says something else."""
+    found = [1]
+    monkeypatch.setattr(port_module, "running_count", lambda: found[0])
+    return found
+
+
+@pytest.fixture
+def two(tmp_path: Path, threads: list[int]) -> Iterator[tuple[Port, Port, list[bytes]]]:
     """The only ranks of their hosts, connected; and what has come to the second one."""
     ports, addresses, came = [], [], list[bytes]()
     for rank in range(2):
@@ -127,16 +136,17 @@ def two(tmp_path: Path) -> Iterator[tuple[Port, Port, list[bytes]]]:
 
 
 def test_who_waits_for_another_host_alone_sleeps_in_its_look(
-    two: tuple[Port, Port, list[bytes]], monkeypatch: pytest.MonkeyPatch
+    two: tuple[Port, Port, list[bytes]], threads: list[int]
 ) -> None:
     """An answer that took longer than a core is looked for had to pass through a wait, which took as long again."""
     near, far, came = two
     far._spin_ns = 0  # earlier waits were long
-    monkeypatch.setattr(port_module, "running_count", lambda: 2)  # the helper, and a thread of the program
-    assert not far.glance(), "that one would wait for the lock"
-    monkeypatch.setattr(port_module, "running_count", lambda: 1)
-    slept = far.counters()["waits_slept"]
+    threads[0] = 2  # the helper, and a thread of the program
     near.send(1, b"later")
+    select.select([far.wire.fileno()], [], [], LIMIT_S)
+    assert not far.glance() and len(came) == 1, "that one would wait for the lock"
+    threads[0] = 1
+    slept = far.counters()["waits_slept"]
     deadline = time.monotonic() + LIMIT_S
     while len(came) < 2:
         assert time.monotonic() < deadline
@@ -145,11 +155,29 @@ def test_who_waits_for_another_host_alone_sleeps_in_its_look(
     assert far.counters()["waits_slept"] == slept
 
 
+def test_such_a_look_needs_no_python(two: tuple[Port, Port, list[bytes]]) -> None:
+    """Unless a timer is due, or it is time to look for control traffic."""
+    near, far, came = two
+    express, deadline = far.express, time.monotonic() + LIMIT_S
+    assert express is not None
+    before, spun = express.seen, far.counts["waits_spun"]
+    while express.seen == before:
+        assert time.monotonic() < deadline
+        near.send(1, b"%d" % len(came))
+        far.control_checked_ns = far.clock() + 10**9
+        far._spin_ns = 0
+        came_before = len(came)
+        if far.glance():
+            assert len(came) > came_before and far._spin_ns == far._spin_longest_ns
+        for port in (near, far):
+            port.progress()
+    assert far.counts["waits_spun"] - spun < len(came)
+
+
 def test_control_traffic_ends_a_look_that_sleeps(
     two: tuple[Port, Port, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, far, _ = two
-    monkeypatch.setattr(port_module, "running_count", lambda: 1)
     monkeypatch.setattr(port_module, "FAR_LOOK_NS", 3600 * 10**9)
     inner, outer = os.pipe()
     heard: list[bytes] = []

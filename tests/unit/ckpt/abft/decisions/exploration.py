@@ -66,7 +66,7 @@ def after_death(
     for rank in corrupt:
         processes[rank].step, processes[rank].update = -1, None
     states = {rank: process.state()._replace(corrupt=rank in corrupt) for rank, process in processes.items()}
-    meeting, left = joining.Meeting(run.course, states, joining.Reserve(run.left > 0)), run.left
+    meeting, left = joining.Meeting(run.course, states, joining.Reserve(run.left > 0), _decide), run.left
     while meeting.action != "follow":
         count = max((count for count in meeting.counts if count <= left), default=None)
         meeting.asked(count)
@@ -79,6 +79,10 @@ def after_death(
         processes = {rank: process for rank, process in processes.items() if rank not in absent}
         absent = ()
     return Run(run.shape, processes, meeting.decision, run.solution, left)
+
+
+def _decide(course: Any, states: Any) -> Any:
+    return plan.decide(course, states)
 
 
 def explore(
@@ -216,7 +220,7 @@ def explore_joining(P: int, Q: int, blocks: int, redundant: int, reserve: int) -
 def explore_early(P: int, Q: int, blocks: int) -> int:
     """A rank is missing from the start; all meet when some have applied the first panel. How many states there are then."""
     run = begin(Shape(P, Q, blocks, 1), P * (Q + 1) - 1, reserve=2)
-    expect(joining.Reserve(True).ends_early(run.decision), "nobody asks for a process")
+    expect(plan.ends_early(joining.Reserve(True), run.decision), "nobody asks for a process")
     run.run()
     run.check()
     seen, states = Seen(), 0

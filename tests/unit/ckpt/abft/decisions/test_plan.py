@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.abft.decisions import copies, course, joining, plan, shares, steps
+from ckpt.abft.decisions import copies, course, plan, shares, steps
 from ckpt.abft.decisions.grid import Column, Roles, Shape
 from ckpt.abft.errors import TooManyLost
 from tests.seeds import seed_of_the_commit
@@ -409,7 +409,6 @@ def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     names = mutated(module, old, new)
     for each in module.__all__:
         monkeypatch.setattr(module, each, names[each])
-    monkeypatch.setattr(joining, "decide", plan.decide)
     with pytest.raises((AssertionError, KeyError, TooManyLost, ValueError, StopIteration, TypeError)):
         shares_count_one_by_one()
         copies_outlive_as_many_columns_as_may_be_lost()

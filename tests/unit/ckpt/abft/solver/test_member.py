@@ -31,6 +31,9 @@ class Alone:
     def __init__(self, choose: random.Random, chance: float) -> None:
         self._choose, self._chance = choose, chance
 
+    def finish(self, *requests: Any) -> None:
+        assert not requests
+
     def look(self) -> None:
         if self._choose.random() < self._chance:
             raise Interrupted("somebody has died")
