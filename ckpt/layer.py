@@ -1,4 +1,4 @@
-"""Layers under the engine, for packages that stand on ckpt: `Layer`, `Below`, `Choices` and what they handle.
+"""Layers under the engine, for packages that stand on ckpt: `Layer`, `Below`, `Choices`, `Disk` and what they handle.
 
 The protocols and their rules: :mod:`ckpt.mpi.base.layer`. `unpack` reads what is in front of each message:
 kind, source, tag, context number and token; the kinds are `EAGER` and `SYNC` (data of the program) and others (the engine's
@@ -25,6 +25,7 @@ from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.base.envelope import (
     ACTIVE,
     EAGER,
+    FILE_WRITE,
     MATCHED,
     PLANE_COLLECTIVE,
     PLANES,
@@ -35,7 +36,7 @@ from ckpt.mpi.base.envelope import (
     pack,
     unpack,
 )
-from ckpt.mpi.base.layer import Below, Choices, Layer
+from ckpt.mpi.base.layer import Below, Choices, Disk, Layer
 from ckpt.mpi.base.progress import Buffer, Lock, Progress
 from ckpt.mpi.engine.engine import Engine
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
@@ -47,6 +48,7 @@ __all__ = [
     "ANY_SOURCE",
     "ANY_TAG",
     "EAGER",
+    "FILE_WRITE",
     "MATCHED",
     "PLANES",
     "PLANE_COLLECTIVE",
@@ -58,6 +60,7 @@ __all__ = [
     "Buffer",
     "Channel",
     "Choices",
+    "Disk",
     "Context",
     "Engine",
     "Layer",

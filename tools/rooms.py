@@ -94,6 +94,7 @@ ORDER = (
     "ckpt.redundancy.memory",
     "ckpt.redundancy.files",
     "ckpt.redundancy.surroundings",
+    "ckpt.redundancy.agreement",
     "ckpt.redundancy",
     "ckpt.redundancy.comparison",
     *(

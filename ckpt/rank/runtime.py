@@ -373,6 +373,9 @@ class Runtime:
 
     def fail(self, exit_code: int, traceback_text: str) -> NoReturn:
         """The program wants all ranks to end now (MPI_Abort): tell the controller, which stops the others, and leave."""
+        if self.layer is not None:
+            self.lock.acquire(timeout=1)  # this thread may hold it: in a function that the library calls
+            self.layer.ending(exit_code)
         self.control.send({"m": "error", "exit_code": exit_code, "traceback": traceback_text})
         self.leave(exit_code, None)
 

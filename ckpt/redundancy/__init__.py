@@ -7,9 +7,9 @@
     status()           what this process is: rank, replica, and messages so far
 
     layer                          what a replica does with messages. Start reading here
+    telling                        what it tells the controller
     comparison/                    the same where a message waits for the comparison
-    choices, order, matcher,
-    requests                       answers that depend on time: made by one replica, followed by the others
+    agreement/                     answers that depend on time: made by one replica, followed by the others
     digest, chain, vote, lines,
     origin                         what replicas send, compared: who is odd, since when, and where it began; pure
     membership, ahead, model       who computes what; how far one may run ahead; the model of the speedup; pure

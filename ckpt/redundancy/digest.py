@@ -4,6 +4,7 @@ A *stream* is a sequence of messages that all correct replicas send in the same 
 
     point          all messages that the program starts itself: sends of any kind, of all communicators, to all ranks
     result         what the program gives to `ckpt.redundancy.result`
+    files.w        writes to parallel files that this rank is asked for, in the order in which all replicas handle these
     C.t            the messages of the collectives of communicator C with tag t. A collective sends in a fixed order; two
                    that are under way together have different tags, and may send in any order relative to each other
     W.w            answers to requests to window W, in the order in which all replicas handle these (order.py). How
@@ -184,6 +185,12 @@ class Streams:
             if rows:
                 found[name] = rows
         return found
+
+    def last_details(self) -> dict[str, list[tuple[int, str, int]]]:
+        """The last messages of each stream one by one, as many as are told at once."""
+        counts = self.counts()
+        each = max(EVERY, DETAILS_MAX // max(1, len(counts)))
+        return self.details({name: (count - each + 1, count) for name, count in counts.items()})
 
     def last_marks(self) -> dict[str, tuple[int, str]]:
         """How many messages each stream has, with the digest over all of them; streams without messages are left out."""

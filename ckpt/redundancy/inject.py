@@ -8,6 +8,8 @@
                                                   `variable=solver.grid.u`: in that one
     CKPT_FLIPS=…,where=scalar                     the same in a number or text that a variable has itself
     CKPT_FLIPS=…,where=object                     the same in one that is in an object, list or dictionary
+    CKPT_FLIPS=…,where=description                in what a one-sided operation is: kind, place, length, type; messages of
+                                                  other kinds are left alone, and not counted
 
 ``CKPT_FLIPS_SAY=FILE``: the time of the last flip (ns since 1970) is written there.
 
@@ -27,7 +29,7 @@ from collections.abc import Mapping
 from random import Random
 
 from ckpt.errors import CkptError
-from ckpt.layer import SIZE, Buffer
+from ckpt.layer import SIZE, WINDOW, WINDOW_CALLS, Buffer, unpack
 from ckpt.redundancy.memory import flips
 
 __all__ = ["Flips", "from_environment", "parse"]
@@ -42,6 +44,12 @@ _NUMBERS = {
     "every": float,
 }
 _WORDS = ("where", "variable")
+
+DESCRIPTION = "description"
+_ACTION = 8
+"""Where an envelope has what a one-sided operation is."""
+_DESCRIPTION_BYTES = 20
+"""Place, number of elements, and the length of what else describes it (ckpt/mpi/rma/wire.py)."""
 
 
 class Turns:
@@ -64,7 +72,7 @@ class Turns:
 
 class Flips:
     """The flips of one process. `at`: number of the message; None: each with probability `rate`. `where`:
-    "message" or one of `memory.flips.WHERE`; `variable`: the name of what is to change, empty: any."""
+    "message", DESCRIPTION or one of `memory.flips.WHERE`; `variable`: the name of what is to change, empty: any."""
 
     def __init__(
         self,
@@ -88,6 +96,8 @@ class Flips:
 
     def message(self, data: Buffer, payload: Buffer | None) -> tuple[Buffer, Buffer | None]:
         """The message as it is sent."""
+        if self.where == DESCRIPTION:
+            return self._description(data), payload
         self._count += 1
         if not self._is_due():
             return data, payload
@@ -100,6 +110,20 @@ class Flips:
         if len(data) <= SIZE:
             return data, payload
         return bytes(data[:SIZE]) + self._flipped(data[SIZE:]), payload
+
+    def _description(self, data: Buffer) -> Buffer:
+        """A message whose description may be another one."""
+        kind, _, action, _, _ = unpack(data)
+        if kind != WINDOW or action > WINDOW_CALLS or len(data) <= SIZE:
+            return data
+        self._count += 1
+        if not self._is_due():
+            return data
+        if self._random.random() < 0.2:
+            at, nbytes = _ACTION, 1
+        else:
+            at, nbytes = SIZE, min(_DESCRIPTION_BYTES, len(data) - SIZE)
+        return bytes(data[:at]) + self._flipped(data[at : at + nbytes]) + bytes(data[at + nbytes :])
 
     def content(self, data: bytes) -> bytes:
         """A result as it is compared."""
@@ -143,8 +167,9 @@ def parse(text: str, rank: int, replica: int, ranks: int = 1, replicas: int = 1)
         except (KeyError, ValueError):
             known = f"known are {', '.join(_NUMBERS)}, with numbers, and {', '.join(_WORDS)}"
             raise CkptError(f"CKPT_FLIPS: {item!r}: {known}") from None
-    if words.setdefault("where", "message") not in ("message", *flips.WHERE):
-        raise CkptError(f"CKPT_FLIPS: where={words['where']!r}: message, {', '.join(flips.WHERE)}")
+    places = ("message", DESCRIPTION, *flips.WHERE)
+    if words.setdefault("where", "message") not in places:
+        raise CkptError(f"CKPT_FLIPS: where={words['where']!r}: {', '.join(places)}")
     if values.get("rank", rank) != rank or values.get("replica", replica) != replica:
         return None
     at = values.get("message")

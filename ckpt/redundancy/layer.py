@@ -11,7 +11,7 @@ plane, and what a replica computes wrongly stays in its plane. Between the repli
 
 Images are those of one plane, the one that leads: messages of other planes are choices, which nobody needs after a restart,
 since all replicas of a rank go on from the same image. What that plane had sent before its images is told to the controller
-(`captured`), which asks the other replicas for their digests at the same places (`on_packet`).
+(telling.py), which asks the other replicas for their digests at the same places (`on_packet`).
 
 A plane that is lost is replaced by a copy of the one that leads, made from such images while all others go on: see
 :mod:`ckpt.controller.replicas.clones`. For that an image also has what a process needs to go on among the others
@@ -30,29 +30,24 @@ from typing import Any
 from ckpt.errors import NotReplicable
 from ckpt.layer import SIZE, Below, Buffer, Engine, Lock
 from ckpt.redundancy import inject, surroundings
+from ckpt.redundancy.agreement.choices import ReplicaChoices
+from ckpt.redundancy.agreement.order import Message
 from ckpt.redundancy.ahead import AHEAD_MAX
-from ckpt.redundancy.choices import ReplicaChoices
-from ckpt.redundancy.digest import REPORT_NS, Stream, Streams, parts
+from ckpt.redundancy.digest import REPORT_NS, Stream, Streams
 from ckpt.redundancy.files import images, names
 from ckpt.redundancy.files.meeting import Meeting
-from ckpt.redundancy.lines import LineQuestion
 from ckpt.redundancy.membership import Numbering
 from ckpt.redundancy.memory.question import MemoryQuestion
-from ckpt.redundancy.order import Message
+from ckpt.redundancy.telling import Telling
+from ckpt.redundancy.vote import WRITES
 
 __all__ = ["ReplicaLayer", "attach", "current"]
 
 WRONG = "wrong"
 """The cause with which the controller names processes that have computed wrongly; others have died."""
 
-MARKS_OF_A_LINE = 500
-"""Marks of one packet about a line: it goes through one datagram, names of streams included."""
-
 ENDLESS_BYTES = 1 << 60
 """The backlog of a replica that is to wait: blocking sends and collectives wait until it is small."""
-
-ALIVE_NS = 500_000_000
-"""A replica that has nothing to report says so that often."""
 
 STUCK_NS = 10_000_000_000
 """So long after the loss of a wrong leader its choices may take to come true; then the program is started again."""
@@ -87,7 +82,7 @@ def rank_of(below: Below, options: Mapping[str, Any]) -> int:
     return Numbering(ranks_of(below, options), int(options["replicas"])).parts(below.rank)[0]
 
 
-class ReplicaLayer:
+class ReplicaLayer(Telling):
     """:class:`ckpt.layer.Layer` of one replica."""
 
     def __init__(self, below: Below, options: Mapping[str, Any]) -> None:
@@ -111,15 +106,15 @@ class ReplicaLayer:
         """Planes that compute, as far as this process has been told."""
         self._is_compared = self.copied_beside is None
         """A copy tells nothing before the others know of it."""
-        self._line = LineQuestion(0)
         self._memory = MemoryQuestion(below, with_values=options.get("memory", "all") == "all")
-        self._meeting = Meeting(below, lambda: self.streams.named("files"), self.rank)
+        named = self.streams.named
+        self._meeting = Meeting(below, lambda: named("files"), lambda: named(WRITES), self.rank)
         self._resumed: int | None = options.get("resume")
         """The checkpoint from which all replicas went on last; None: from the program's start."""
         self._sent = 0
         self._most: int | None = None
         """So many messages may be sent for now (ahead.py); None: there is no bound."""
-        self._reported_ns = self._told_ns = 0
+        self._reported_ns = 0
         self._lost_ns = 0
         self._engine: Engine | None = None
         self._choices: ReplicaChoices | None = None
@@ -146,7 +141,7 @@ class ReplicaLayer:
         images.log_problems(images.go_on(saved, is_copy=is_copy, line=self._resumed), self.below.log)
         self._meeting.choices = choices
         self._memory.engine = engine
-        choices.on_start = self._memory.started
+        choices.on_start, choices.digest_of = self._memory.started, self._meeting.digest_of
         choices.deliver(self.below.log)
         surroundings.begin()
 
@@ -189,14 +184,6 @@ class ReplicaLayer:
             return ""
         return "this replica has just become the one that leads, and learns what the others know"
 
-    def captured(self, epoch: int, written: int) -> None:
-        """Tell the digests over what has been sent until now, when an image is taken, and the length of the output."""
-        marks = {stream: [mark] for stream, mark in self.streams.last_marks().items()}
-        pieces = list(parts(marks, MARKS_OF_A_LINE))
-        for number, part in enumerate(pieces, 1):
-            place = {"line": epoch, "part": number, "parts": len(pieces)}
-            self.below.report({**place, "marks": part, "written": written})
-
     def on_messages(self, process: int, batch: list[Buffer]) -> None:
         rank, replica = self.numbers.parts(process)
         if replica == self.replica:
@@ -236,20 +223,9 @@ class ReplicaLayer:
             self._memory.ask(packet["memory"], packet["place"])
             return
         if "line" in packet:
-            if packet["line"] != self._line.epoch:
-                self._line = LineQuestion(packet["line"])
-            self._line.add(packet)
-            self._answer_line()
+            self._ask_line(packet)
             return
-        counts = self.streams.counts()
-        if "ranges" in packet:
-            ranges = {name: (int(first), int(last)) for name, (first, last) in packet["ranges"].items()}
-        else:
-            after = packet.get("after", {})
-            ranges = {name: (int(after.get(name, 0)) + 1, count) for name, count in counts.items()}
-        self.below.report(
-            {"details": self.streams.details(ranges), "counts": counts, "question": packet.get("question")}
-        )
+        self._tell_details(packet)
 
     def _on_copy(self, packet: Mapping[str, Any]) -> None:
         """``copy``: number of a plane. ``step``: "hold", which is answered; "image": it is made from an image with a number
@@ -288,6 +264,8 @@ class ReplicaLayer:
         while not self._is_compared and not exit_code:
             self.below.block(False, longest_ns=REPORT_NS)  # a copy ends when the others know of it
         self._report(all_of_it=True)
+        if exit_code:
+            self._tell_last()
         self._answer_line()
         self._memory.end()
         self._meeting.has_ended = True
@@ -368,33 +346,6 @@ class ReplicaLayer:
             self.streams.named("result").add(self.rank, data, None, time.monotonic_ns())
 
     # ---- inside ------------------------------------------------------------------------------------------
-
-    def _report(self, *, all_of_it: bool) -> None:
-        if not self._is_compared:
-            return
-        marks = self.streams.report(all_of_it=all_of_it)
-        now_ns = time.monotonic_ns()
-        if not marks and now_ns - self._told_ns < ALIVE_NS:
-            return
-        self._told_ns = now_ns
-        for part in parts(marks):
-            self.below.report({"marks": part, "sent": self._sent})
-
-    def _answer_line(self) -> None:
-        """Tell the digests for a line, once this process has come so far. What it does not remember is the digest ""."""
-        line = self._line
-        if not line.is_open:
-            return
-        here = self.streams.counts()
-        if any(here.get(stream, 0) < count for stream, count in line.counts.items()):
-            return
-        line.is_open = False
-        marks = {
-            stream: [(count, self.streams.digest_at(stream, count))] for stream, count in line.counts.items()
-        }
-        pieces = list(parts(marks, MARKS_OF_A_LINE))
-        for number, part in enumerate(pieces, 1):
-            self.below.report({"line": line.epoch, "marks": part, "part": number, "parts": len(pieces)})
 
     def _to_replica(self, replica: int, message: Message) -> None:
         self.below.send(self.numbers.process(self.rank, replica), pickle.dumps(message, 5))

@@ -31,10 +31,13 @@ from dataclasses import dataclass
 
 from ckpt.redundancy.membership import Lineage
 
-__all__ = ["ANSWERS", "Mark", "Verdict", "Vote"]
+__all__ = ["ANSWERS", "WRITES", "Mark", "Verdict", "Vote"]
 
 ANSWERS = ".w"
 """End of the names of streams of answers to other ranks' requests."""
+
+WRITES = "files.w"
+"""The stream of writes to parallel files, which other ranks have asked for."""
 
 Mark = tuple[int, str]
 """Messages sent in a stream so far, and the digest over all of them."""

@@ -17,10 +17,10 @@ from ckpt.transport.records import dataclass, field
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A process has told marks, by stream, and how many messages it has `sent`; or its last messages one by one, in answer
-    to `question`; or that it is stuck with a choice of a wrong leader; or that it holds choices for the copy `held`; or
-    which replicas come too `late` to a change of files, or to what is given by `at`; or a message on which the replicas of
-    its rank `disagree`: stream, number, and whether this one is outvoted. `of`: the rank that has made this message, if it
-    is another one, whose replica in the same plane is meant."""
+    to `question` (0: before it ends, since its program has failed); or that it is stuck with a choice of a wrong leader; or
+    that it holds choices for the copy `held`; or which replicas come too `late` to a change of files, or to what is given by
+    `at`; or a message on which the replicas of its rank `disagree`: stream, number, and whether this one is outvoted. `of`:
+    the rank that has made this message, if it is another one, whose replica in the same plane is meant."""
 
     rank: int
     incarnation: int

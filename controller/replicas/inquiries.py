@@ -1,6 +1,7 @@
 """Planes differ: who is asked what, and what follows from the answers. Pure.
 
-Two questions, one after the other (`events.Inquiry`), each with a time limit. What has been seen is certain in most cases;
+Two questions, one after the other (`events.Inquiry`), each with a time limit. A process whose program has failed cannot be
+asked: what it has told before it ended (`last_words`) is its answer to both. What has been seen is certain in most cases;
 the questions only locate it: rank, replica and message where it began (:mod:`ckpt.redundancy.origin`).
 
     conclude     planes are wrong ──▶ they are lost      nobody knows which ──▶ all go back      nothing differs ──▶ nothing
@@ -17,8 +18,8 @@ from ckpt.controller.replicas.events import Inquiry, Reported
 from ckpt.controller.replicas.lines import ReplicaLines
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import Action, Log, Send
-from ckpt.redundancy.origin import Details, Origin, origin
-from ckpt.redundancy.vote import ANSWERS, Verdict, Vote
+from ckpt.redundancy.origin import Details, Origin, agree, origin
+from ckpt.redundancy.vote import ANSWERS, WRITES, Verdict, Vote
 
 INQUIRY_NS: Final = 5_000_000_000
 SECOND_NS: Final = 5_000_000_000
@@ -38,6 +39,8 @@ class Inquiries(ReplicaLines):
     def _begin(self) -> None:
         super()._begin()
         self.inquiry: Inquiry | None = None
+        self.last_words: dict[int, tuple[Details, Mapping[str, int]]] = {}
+        """Of processes whose programs have failed: their last messages one by one, and how many there were."""
         self.outcomes: dict[int, Outcome] = {}
         self.votes = [Vote(self.replicas, self.lineage) for _ in range(self.numbers.ranks)]
 
@@ -126,6 +129,7 @@ class Inquiries(ReplicaLines):
         self.questions += 1
         inquiry.question = self.questions
         asked = [process for process in self.processes([plane]) if process not in self.gone]
+        asked = [process for process in asked if not self._has_told(process)]
         inquiry.open = set(asked)
         question: list[Action] = [
             Send(
@@ -135,6 +139,31 @@ class Inquiries(ReplicaLines):
             for process in asked
         ]
         return question + self._check_inquiry(now_ns)
+
+    def _has_told(self, process: int) -> bool:
+        """Is the answer of this process to the first question known already?"""
+        inquiry, (details, counts) = self.inquiry, self.last_words.get(process, (None, {}))
+        if inquiry is None or details is None:
+            return False
+        agreed = inquiry.agreed[self.numbers.parts(process)[0]]
+        later = {
+            name: [row for row in rows if row[0] > agreed.get(name, 0)] for name, rows in details.items()
+        }
+        inquiry.first[process], inquiry.counts[process] = later, counts
+        return True
+
+    def _told_last(self, event: Reported, details: Details, now_ns: int) -> list[Action]:
+        """A program has failed, and its process tells its last messages."""
+        process, inquiry = event.rank, self.inquiry
+        self.last_words[process] = details, event.counts or {}
+        if inquiry is None or process not in inquiry.open:
+            return []
+        if inquiry.is_second:
+            inquiry.second[process] = details
+        else:
+            self._has_told(process)
+        inquiry.open.discard(process)
+        return self._check_inquiry(now_ns)
 
     def _answered(self, event: Reported, details: Details, now_ns: int) -> list[Action]:
         inquiry = self.inquiry
@@ -160,6 +189,9 @@ class Inquiries(ReplicaLines):
         if inquiry.is_second or not inquiry.right:
             return self._conclude(inquiry, now_ns)
         inquiry.open = {p for p in self.processes(inquiry.right) if inquiry.ranges(p, self.numbers)}
+        for process in inquiry.open & self.last_words.keys():
+            inquiry.second[process] = self.last_words[process][0]
+        inquiry.open -= self.last_words.keys()
         inquiry.until_ns = now_ns + SECOND_NS
         return self._ask_again(inquiry, now_ns)
 
@@ -213,35 +245,36 @@ class Inquiries(ReplicaLines):
 
     def _all_messages_agree(self, inquiry: Inquiry) -> bool:
         """Is it known of every message that the wrong plane has sent that it is right? Then it began where it was seen."""
-        plane = inquiry.plane
-        for rank, vote in enumerate(self.votes):
-            process = self.numbers.process(rank, plane)
-            told, agreed = inquiry.first.get(process, {}), vote.agreed(plane)
-            others = [inquiry.second.get(self.numbers.process(rank, right), {}) for right in inquiry.right]
-            for name, count in (inquiry.counts.get(process) or vote.counts(plane)).items():
-                last = told[name][-1][0] if told.get(name) else inquiry.agreed[rank].get(name, 0)
-                if max(last, agreed.get(name, 0)) < count:
-                    return False
-                if not any(len(other.get(name, ())) >= len(told.get(name, ())) for other in others):
-                    return False
-        return bool(inquiry.right)
+        odd, counts = self._told_by(inquiry)
+        return any(agree(odd, right, inquiry.agreed, counts) for right in self._right(inquiry))
 
     def _began(self, inquiry: Inquiry) -> Origin | None:
         """Where the plane began to differ from all others of which that is known. None: that is not known, or they differ
         among themselves, or they are too few to call one wrong of which nothing else is known."""
-        odd = [inquiry.first.get(process) for process in self.processes([inquiry.plane])]
+        odd, counts = self._told_by(inquiry)
         found = []
-        for plane in inquiry.right:
-            right = [inquiry.second.get(process) for process in self.processes([plane])]
-            began = origin(odd, right, inquiry.agreed)
+        for right in self._right(inquiry):
+            began = origin(odd, right, inquiry.agreed, counts)
             if began is not None:
                 found.append(began)
         if not found or any(each != found[0] for each in found):
             return None
         return found[0] if inquiry.is_certain or len(found) >= self.needed else None
 
+    def _told_by(self, inquiry: Inquiry) -> tuple[list[Details | None], list[Mapping[str, int] | None]]:
+        """By rank, what the wrong plane has told, and how many messages there were."""
+        processes = self.processes([inquiry.plane])
+        told = [inquiry.first.get(process) for process in processes]
+        return told, [inquiry.counts.get(process) for process in processes]
+
+    def _right(self, inquiry: Inquiry) -> list[list[Details | None]]:
+        """By other plane and rank, what it has told."""
+        return [[inquiry.second.get(p) for p in self.processes([plane])] for plane in inquiry.right]
+
 
 def what_of(stream: str) -> str:
+    if stream == WRITES:
+        return "writes to parallel files"
     if stream.endswith(ANSWERS):
         return f"answers of a window ({stream})"
     return {"point": "messages", "result": "results", "files": "changes of files"}.get(

@@ -206,7 +206,8 @@ class ReplicaSupervisor(Copies):
             floors = self._tell(self.floors.sent(rank, replica, event.sent, now_ns))
             self.stalls.sent(rank, replica, event.sent, now_ns)
         if event.details is not None:
-            return self._answered(event, event.details, now_ns)
+            answered = self._answered if event.question else self._told_last
+            return answered(event, event.details, now_ns)
         if event.late:
             return self._come_too_late(event, replica, now_ns)
         if event.disagree is not None:

@@ -6,7 +6,8 @@
                           AGREE (token: number of the agreement; a pickle follows),
                           ACTIVE (token: number of the communicator's channel of active messages; tag: CALL, a pickle
                           follows for the channel's handler; END, a pickle follows, or DONE: steps of its freeing)
-                          WINDOW (one-sided communication: ckpt/mpi/rma/wire.py)
+                          WINDOW (one-sided communication: ckpt/mpi/rma/wire.py; parallel files:
+                          ckpt/mpi/io/wire.py)
      3  zero
      4  source       i32  sender's rank in the communicator
      8  tag          i32
@@ -48,10 +49,12 @@ CALL = 0
 END = 1
 DONE = 2
 
+FILE_WRITE = 0
 WINDOW_REQUESTS = 11
 WINDOW_CALLS = 12
-"""Actions of WINDOW (its tag): up to WINDOW_REQUESTS they work on the receiver's memory and locks; up to WINDOW_CALLS they
-are sent by the program's own calls, and so in their order; those above answer requests."""
+"""Actions of WINDOW (its tag): FILE_WRITE changes a parallel file (ckpt/mpi/io/wire.py); up to WINDOW_REQUESTS they work on
+the receiver's memory and locks, or read its file; up to WINDOW_CALLS they are sent by the program's own calls, and so in
+their order; those above answer requests."""
 
 PLANES = 4
 PLANE_POINT = 0

@@ -35,7 +35,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ckpt.mpi.base.progress import Buffer, Progress
 
-__all__ = ["Below", "Choices", "Layer", "LayerContent", "OfLayer"]
+__all__ = ["Below", "Choices", "Disk", "Layer", "LayerContent", "OfLayer"]
 
 T = TypeVar("T")
 
@@ -89,6 +89,35 @@ class Choices(Protocol):
 
     def cancel(self, receive: Any) -> bool:
         """Withdraw a `Receive`, unless it has got a message, here or in another process. Was it withdrawn?"""
+
+
+class Disk(Protocol):
+    """Changes of parallel files where several processes are one rank: each is made once (`Windows.disk` of the engine).
+
+    All but `write` and `check` are called by the program's thread, without the lock, in all these processes alike, and wait
+    for them. All raise OSError, alike in all of them; and NotReplicable. Paths are absolute."""
+
+    def create(self, path: str, flags: int, mode: int) -> None:
+        """Open the file for writing, as `os.open` does, and close it."""
+
+    def resize(self, path: str, nbytes: int) -> None:
+        """Cut or extend the file."""
+
+    def allocate(self, path: str, nbytes: int) -> None:
+        """Have the file system set space apart."""
+
+    def sync(self, path: str) -> None:
+        """The file is on the disk."""
+
+    def remove(self, path: str) -> None:
+        """The name is bound to nothing."""
+
+    def write(self, path: str, ranges: Any, data: Buffer) -> None:
+        """Write to these pieces of the file. Called with the lock held, in one of the processes, when all of them have come
+        to this request with the same data (`Windows.change`)."""
+
+    def check(self, path: str, fd: int) -> None:
+        """Raises OSError if the descriptor is of another file than that which was opened by this path."""
 
 
 class LayerContent(Protocol):

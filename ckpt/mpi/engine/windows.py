@@ -10,6 +10,8 @@ What handles a message may send, but never waits, and reports an error to the se
 
 Where several processes must handle the same requests in the same order, `ordered` gets each request when it comes, also
 those of this rank to itself, and calls `handle` when it is its turn. Answers to this rank's own requests need no order.
+A request that changes a parallel file (`envelope.FILE_WRITE`) is not handled so: one of the processes makes the change
+(`change`), and all of them tell the sender what came of it (`changed`).
 
 Not here: what a window is (ckpt/mpi/members/state.py).
 """
@@ -35,6 +37,9 @@ class Window(Protocol):
     def open_memory(self) -> list[Any]:
         """The memory (`BufferSpec`) that messages may change at any moment."""
 
+    def change(self, data: Buffer) -> bytes: ...
+    def changed(self, src: int, data: Buffer, failure: bytes) -> None: ...
+
 
 class Windows:
     """The open windows of one rank. Every method needs the engine's lock.
@@ -42,7 +47,7 @@ class Windows:
     `awaited`: number of answers that the program waits for or will wait for. While there are some and the program waits,
     the peers get more credit, because an answer may come behind messages that nobody receives."""
 
-    __slots__ = ("awaited", "direct", "early", "open", "ordered", "refusal")
+    __slots__ = ("awaited", "direct", "disk", "early", "open", "ordered", "refusal")
 
     def __init__(self) -> None:
         self.open: dict[int, Window] = {}
@@ -50,6 +55,9 @@ class Windows:
         self.awaited = 0
         self.direct: Any = None
         """What reads the memory of other processes (ckpt/mpi/rma/direct.py). Not part of the image."""
+        self.disk: Any = None
+        """What changes files where several processes are this rank: `Disk` (ckpt/mpi/base/layer.py); None: this process
+        alone. Not part of the image."""
         self.refusal = ""
         """Why this process can have no windows; empty: it can. Not part of the image."""
         self.ordered: Callable[[int, Buffer], None] | None = None
@@ -77,6 +85,14 @@ class Windows:
             window.on_message(src, data)
         else:
             self.early.setdefault(number, []).append((src, bytes(data)))
+
+    def change(self, data: Buffer) -> bytes:
+        """Make the change of a file that this request asks for. Returns what has gone wrong, packed; empty: nothing."""
+        return self.open[envelope.unpack(data)[3]].change(data)
+
+    def changed(self, src: int, data: Buffer, failure: bytes) -> None:
+        """Tell world rank `src` what came of its request."""
+        self.open[envelope.unpack(data)[3]].changed(src, data, failure)
 
     def add(self, window: Window) -> None:
         """Open a window, and handle the messages that came before."""

@@ -155,9 +155,10 @@ class Accesses(FileHandle):
             ranges = state.view.ranges(state.position, spec.nbytes)
             advanced = _whole(state, spec.nbytes)
             state.position += advanced
+            asked = state.token
         operation = state.begin(kind, ranges, spec)
         operation.advanced = advanced
-        if operation.done:
+        if operation.done and state.token == asked:  # else it is a matter of time that it is done
             _correct(operation)
         return operation
 
@@ -196,7 +197,8 @@ def _whole(state: FileState, nbytes: int) -> int:
 
 def size_of(state: FileState) -> int:
     """The size of the file in bytes, of which the rank that writes is asked."""
-    if state.writer is not None:
+    if state.writes_alone:
+        assert state.writer is not None
         return state.writer.size()
     with state.engine.lock:
         asked = state.ask(wire.SIZE)

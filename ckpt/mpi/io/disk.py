@@ -8,11 +8,17 @@ Not here: which pieces (view.py), which rank does it (state.py).
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
+from ckpt.mpi.base.layer import Disk
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.io.view import Ranges
+
+NONE, BY_PATH = -1, -2
+"""Instead of a descriptor: there is none; the file is opened by its path for each access."""
 
 _SMALL_BYTES = 1 << 16
 """Pieces of this size are read one by one."""
@@ -20,6 +26,21 @@ _TOGETHER_BYTES = 1 << 20
 """So much of the file is read at once for several small pieces."""
 _SPARSE = 8
 """Pieces are read together if they are at least one byte in so many of what is read."""
+
+
+@contextlib.contextmanager
+def opened(fd: int, path: str, of_replicas: Disk | None, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """The descriptor; in place of BY_PATH the file, opened. Raises OSError."""
+    if fd != BY_PATH:
+        yield fd
+        return
+    fd = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        if of_replicas is not None:
+            of_replicas.check(path, fd)
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def write(fd: int, ranges: Ranges, data: Buffer) -> None:

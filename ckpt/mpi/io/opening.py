@@ -15,11 +15,12 @@ from ckpt.mpi.base.integers import argument
 from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.comm.communicator import Intracomm
 from ckpt.mpi.comm.unsupported import not_offered
-from ckpt.mpi.io import modes
+from ckpt.mpi.engine import worlds
+from ckpt.mpi.io import disk, modes
 from ckpt.mpi.io.collective import together
 from ckpt.mpi.io.handle import FileHandle, defaults, handled
 from ckpt.mpi.io.state import WRITER, FileState
-from ckpt.mpi.io.writer import Writer
+from ckpt.mpi.io.writer import ReplicaWriter, Writer
 from ckpt.mpi.members.state import private_copy
 
 _NEW_FILE = 0o666
@@ -42,8 +43,7 @@ class Opening(FileHandle):
         """Open a file at all ranks of a communicator. Collective. filename: str, bytes or a path.
 
         MpiException: ERR_COMM, ERR_AMODE, ERR_NOT_SAME (other modes at other ranks), ERR_NO_SUCH_FILE, ERR_FILE_EXISTS,
-        ERR_ACCESS, ERR_BAD_FILE (a directory), ERR_READ_ONLY, ERR_NO_SPACE, ERR_QUOTA, ERR_IO. NotImplementedError: with
-        replicas."""
+        ERR_ACCESS, ERR_BAD_FILE (a directory), ERR_READ_ONLY, ERR_NO_SPACE, ERR_QUOTA, ERR_IO."""
         path, mode = os.fsdecode(filename), argument(amode)
         try:
             state = _opened(comm, path, mode)
@@ -57,8 +57,12 @@ class Opening(FileHandle):
     def Delete(cls, filename: Any, info: Info = INFO_NULL) -> None:
         """Delete a file that nobody has open. MpiException: ERR_NO_SUCH_FILE, ERR_ACCESS, ERR_BAD_FILE, ERR_IO."""
         path = os.fsdecode(filename)
+        of_replicas = worlds.engine().windows.disk
         try:
-            os.remove(path)
+            if of_replicas is None:
+                os.remove(path)
+            else:
+                of_replicas.remove(os.path.abspath(path))
         except OSError as refused:
             raise handled(None, MpiException(*modes.failure_of(refused, path)))  # noqa: B904
 
@@ -96,8 +100,8 @@ def _opened(comm: Any, path: str, amode: int) -> FileState:
         raise not_offered(
             "File.Open", f"parallel files go by the messages of windows: {engine.windows.refusal}"
         )
-    if engine.choices is not None:
-        raise not_offered("File.Open", "under --redundancy each replica would change the file")
+    if engine.windows.disk is not None:
+        path = os.path.abspath(path)
     problem = _problem(amode)
     private = private_copy(comm)
     state = FileState(engine, private, path, amode, file_of)
@@ -131,20 +135,37 @@ def _nothing(values: list[Any]) -> None:
 
 def _open_first(amode: int, state: FileState) -> int:
     """Open the file at the rank that writes. Returns its size."""
-    made = state.writer = Writer(state.path, -1, -1)
+    of_replicas = state.engine.windows.disk
+    made = state.writer = (
+        Writer(state.path, disk.NONE, disk.NONE)
+        if of_replicas is None
+        else ReplicaWriter(state.engine, state.path)
+    )
     try:
         _refuse_what_is_no_file(state.path)
         if not amode & modes.RDONLY:
             flags = os.O_WRONLY
             flags |= os.O_CREAT if amode & modes.CREATE else 0
             flags |= os.O_EXCL if amode & modes.EXCL else 0
-            made.writing = os.open(state.path, flags, _NEW_FILE)
-            os.lseek(made.writing, 0, os.SEEK_END)
+            if of_replicas is not None:
+                of_replicas.create(state.path, flags, _NEW_FILE)
+            else:
+                made.writing = os.open(state.path, flags, _NEW_FILE)
+                os.lseek(made.writing, 0, os.SEEK_END)
         if not amode & modes.WRONLY:
-            made.reading = state.reading = os.open(state.path, os.O_RDONLY)
+            made.reading = _reading(state)
     except OSError as error:
         raise made.failure(error) from None
     return made.size()
+
+
+def _reading(state: FileState) -> int:
+    """Open the file for reading at this rank. Raises OSError."""
+    state.reading = os.open(state.path, os.O_RDONLY)
+    if state.engine.windows.disk is not None:
+        os.close(state.reading)
+        state.reading = disk.BY_PATH
+    return state.reading
 
 
 def _refuse_what_is_no_file(path: str) -> None:
@@ -162,7 +183,7 @@ def _open_here(state: FileState) -> MpiException | None:
     if state.rank == WRITER or state.amode & modes.WRONLY or not state.engine.one_host:
         return None
     try:
-        state.reading = os.open(state.path, os.O_RDONLY)
+        _reading(state)
     except OSError as error:
         return MpiException(*modes.failure_of(error, state.path))
     return None
@@ -170,16 +191,8 @@ def _open_here(state: FileState) -> MpiException | None:
 
 def _end(values: list[Any], writer: Writer, deletes: bool) -> None:
     """All ranks have called Close."""
-    if not deletes:
-        return
-    fd = writer.reading if writer.writing < 0 else writer.writing
-    try:
-        # The name that the file has now: the working directory may be another one, after a restart, too.
-        os.remove(os.readlink(f"/proc/self/fd/{fd}"))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise writer.failure(error) from None
+    if deletes:
+        writer.remove()
 
 
 def _leave(state: FileState) -> None:
@@ -192,7 +205,7 @@ def _leave(state: FileState) -> None:
                 os.close(fd)
         except OSError as error:
             failure = error
-    state.reading = -1
+    state.reading = disk.NONE
     state.leave()
     if failure is not None:
         raise MpiException(ERR_IO, f"{state.path}: {failure.strerror}")

@@ -117,7 +117,8 @@ def _etypes(state: FileState, spec: BufferSpec) -> int:
 def _draw(state: FileState, count: int) -> int:
     """Move the shared pointer on. Returns where it was."""
     with state.engine.lock:
-        if state.writer is not None:
+        if state.writes_alone:
+            assert state.writer is not None
             return state.writer.advance(count)
         asked = state.ask(wire.ADVANCE, wire.pack_number(count))
     _wait(asked, None)

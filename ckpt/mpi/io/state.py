@@ -19,11 +19,11 @@ from ckpt.mpi.base.errors import ERR_IO, ERR_REVOKED, MpiException
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import BufferSpec
 from ckpt.mpi.datatypes.datatypes import BYTE
-from ckpt.mpi.io import modes, wire
+from ckpt.mpi.io import disk, modes, wire
 from ckpt.mpi.io.operations import Access, fail, read_here, represent
 from ckpt.mpi.io.view import Ranges, View
 from ckpt.mpi.io.writer import Writer
-from ckpt.mpi.members.state import MemberState, unpack_error
+from ckpt.mpi.members.state import MemberState, pack_error, unpack_error
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
@@ -33,9 +33,9 @@ WRITER = 0
 
 
 class FileState(MemberState):
-    """`reading`: this rank's descriptor; -1: it has none. `writer`: at rank WRITER. `types`: etype and filetype of the view,
-    for Get_view. `swaps`: the representation of the view has another byte order. `split`: the split collective under way,
-    and its kind."""
+    """`reading`: this rank's descriptor, or one of those of disk.py. `writer`: at rank WRITER. `types`: etype and filetype
+    of the view, for Get_view. `swaps`: the representation of the view has another byte order. `split`: the split collective
+    under way, and its kind."""
 
     __slots__ = (
         "amode",
@@ -70,6 +70,12 @@ class FileState(MemberState):
     def swaps(self) -> bool:
         return self.datarep == "external32"
 
+    @property
+    def writes_alone(self) -> bool:
+        """Does this rank write, and is this process alone this rank? Else the rank that writes is asked by messages, also by
+        itself: all its processes handle these in one order."""
+        return self.writer is not None and self.engine.windows.disk is None
+
     # -- accesses ----------------------------------------------------------------------------------
 
     def begin(self, kind: str, ranges: Ranges, spec: BufferSpec) -> Access:
@@ -77,7 +83,8 @@ class FileState(MemberState):
         not held while the disk works for this rank, so that the rank goes on to answer others."""
         if kind == "read":
             operation = Access(self, spec, spec.datatype if self.swaps else None)
-            if self.reading >= 0 and (self.writer is not None or (self.engine.one_host and not self.atomic)):
+            reads_here = self.writes_alone or (self.engine.one_host and not self.atomic)
+            if reads_here and self.reading != disk.NONE:
                 self._read_here(operation, ranges)
             else:
                 with self.engine.lock:
@@ -85,7 +92,8 @@ class FileState(MemberState):
             return operation
         operation = Access(self, nbytes=spec.nbytes)
         data = memoryview(represent(spec.read(), spec.datatype if self.swaps else None))
-        if self.writer is not None:
+        if self.writes_alone:
+            assert self.writer is not None
             self._write_here(operation, self.writer, ranges, data)
         else:
             with self.engine.lock:
@@ -94,7 +102,8 @@ class FileState(MemberState):
 
     def _read_here(self, operation: Access, ranges: Ranges) -> None:
         try:
-            read_here(operation, self.reading, ranges)
+            with disk.opened(self.reading, self.path, self.engine.windows.disk) as fd:
+                read_here(operation, fd, ranges)
         except OSError as error:
             fail(operation, MpiException(*modes.failure_of(error, self.path)))
 
@@ -112,19 +121,23 @@ class FileState(MemberState):
     def _ask_for(self, operation: Access, ranges: Ranges) -> None:
         if self._ends(operation, not ranges):
             return
-        at = 0
-        for portion, nbytes in wire.chunks(ranges, is_atomic=self.atomic):
-            self.post(WRITER, wire.READ, self._expect(operation, at, nbytes), wire.pack_ranges(portion))
-            at += nbytes
+        for token, portion, _, _ in self._portions(operation, ranges):
+            self.post(WRITER, wire.READ, token, wire.pack_ranges(portion))
 
     def _send(self, operation: Access, ranges: Ranges, data: memoryview) -> None:
         if self._ends(operation, not ranges):
             return
-        at = 0
-        for portion, nbytes in wire.chunks(ranges, is_atomic=self.atomic):
-            token = self._expect(operation, at, nbytes)
+        for token, portion, at, nbytes in self._portions(operation, ranges):
             self.post(WRITER, wire.WRITE, token, wire.pack_ranges(portion), data[at : at + nbytes])
+
+    def _portions(self, operation: Access, ranges: Ranges) -> list[tuple[int, Ranges, int, int]]:
+        """The messages of an access: token, pieces, index of the data's first byte, bytes. All answers are expected before
+        one is asked for: this rank may answer itself at once."""
+        found, at = [], 0
+        for portion, nbytes in wire.chunks(ranges, is_atomic=self.atomic):
+            found.append((self._expect(operation, at, nbytes), portion, at, nbytes))
             at += nbytes
+        return found
 
     def ask(self, action: int, body: bytes = b"") -> Access:
         """Begin to ask the rank that writes for a number. The engine's lock is held."""
@@ -169,6 +182,21 @@ class FileState(MemberState):
         operation.unanswered.pop(token, None)
         if not operation.unanswered and not operation.done:
             operation.finish()
+
+    def change(self, data: Buffer) -> bytes:
+        """See `Windows.change`: a WRITE is done."""
+        assert self.writer is not None
+        ranges, at = wire.unpack_ranges(data)
+        try:
+            self.writer.write(ranges, memoryview(data)[at:])
+        except Exception as error:
+            return pack_error(error, self.rank)
+        return b""
+
+    def changed(self, src: int, data: Buffer, failure: bytes) -> None:
+        """See `Windows.changed`."""
+        _, member, _, _, token = envelope.unpack(data)
+        self.post(member, wire.FAILED if failure else wire.DONE, token, failure)
 
     def _answered(self, operation: Access, action: int, token: int, data: Buffer) -> None:
         try:

@@ -27,14 +27,14 @@ from ckpt.mpi.base import envelope
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.io.view import Ranges
 
-WRITE = 1
-READ = 2
-ADVANCE = 3
-SIZE = 4
-DONE = 5
-DATA = 6
-NUMBER = 7
-FAILED = 8
+WRITE = envelope.FILE_WRITE
+READ = 1
+ADVANCE = 2
+SIZE = 3
+DONE = envelope.WINDOW_CALLS + 1
+DATA = DONE + 1
+NUMBER = DONE + 2
+FAILED = DONE + 3
 """Up to SIZE the rank that writes handles the message, from DONE on the one that has asked."""
 
 CHUNK_BYTES = 16 << 20

@@ -5,25 +5,34 @@ program computes. So the file at the moment of an image of this rank has what th
 have been received, and nothing else. Reads and writes are atomic with respect to each other.
 
 The descriptor for writing stays at the end of the file: of a file that is open so at an image only its length is kept,
-until it is written before that end (ckpt/rank/files.py).
+until it is written before that end (ckpt/rank/files.py). Where several processes are this rank, there is none
+(`ReplicaWriter`).
 
 Not here: the other side (state.py), what all do together (collective.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi.base.errors import ERR_INTERN, ERR_PROC_FAILED, MpiException
+from ckpt.mpi.base.layer import Disk
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.io import disk, modes, wire
 from ckpt.mpi.io.view import Ranges
 from ckpt.mpi.members.state import pack_error
 
+if TYPE_CHECKING:
+    from ckpt.mpi.engine.engine import Engine
+
 
 class Writer:
-    """`path`: as the program gave it. `reading`, `writing`: descriptors; -1: none. `shared`: the shared pointer."""
+    """`path`: as the program gave it. `reading`, `writing`: descriptors; -1: none. `shared`: the shared pointer.
+
+    Methods raise MpiException: what the operating system has refused."""
 
     __slots__ = ("path", "reading", "shared", "writing")
 
@@ -33,55 +42,60 @@ class Writer:
         self.writing = writing
         self.shared = 0
 
-    # -- the file; OSError becomes an error of MPI ---------------------------------------------------
+    # -- the file ------------------------------------------------------------------------------------
 
     def write(self, ranges: Ranges, data: Buffer) -> None:
-        """Write data to pieces of the file. MpiException: what the operating system has refused."""
-        try:
+        """Write data to pieces of the file."""
+        with self._translated():
             disk.write(self.writing, ranges, data)
             os.lseek(self.writing, 0, os.SEEK_END)
-        except OSError as error:
-            raise self.failure(error) from None
 
     def read(self, ranges: Ranges) -> bytearray:
-        """The pieces of the file, up to its end. MpiException: what the operating system has refused."""
+        """The pieces of the file, up to its end."""
         data = bytearray(sum(nbytes for _, nbytes in ranges))
-        try:
-            done = disk.read(self.reading, ranges, data)
-        except OSError as error:
-            raise self.failure(error) from None
+        with self._translated(), disk.opened(self.reading, self.path, self._of_replicas()) as fd:
+            done = disk.read(fd, ranges, data)
         del data[done:]
         return data
 
     def size(self) -> int:
         """The size of the file in bytes."""
-        try:
+        with self._translated():
             return os.fstat(self.writing if self.reading < 0 else self.reading).st_size
-        except OSError as error:
-            raise self.failure(error) from None
 
     def resize(self, nbytes: int) -> None:
-        try:
+        with self._translated():
             os.ftruncate(self.writing, nbytes)
             os.lseek(self.writing, 0, os.SEEK_END)
-        except OSError as error:
-            raise self.failure(error) from None
 
     def preallocate(self, nbytes: int) -> None:
         """Have the file system set space apart, so that the file has at least this size."""
-        try:
+        with self._translated():
             if nbytes:
                 os.posix_fallocate(self.writing, 0, nbytes)
             os.lseek(self.writing, 0, os.SEEK_END)
+
+    def sync(self) -> None:
+        with self._translated():
+            if self.writing >= 0:
+                os.fsync(self.writing)
+
+    def remove(self) -> None:
+        """Delete the file, by the name that it has now: the working directory may be another one, after a restart, too."""
+        fd = self.reading if self.writing < 0 else self.writing
+        with self._translated(), contextlib.suppress(FileNotFoundError):
+            os.remove(os.readlink(f"/proc/self/fd/{fd}"))
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """What the operating system refuses becomes an error of MPI."""
+        try:
+            yield
         except OSError as error:
             raise self.failure(error) from None
 
-    def sync(self) -> None:
-        try:
-            if self.writing >= 0:
-                os.fsync(self.writing)
-        except OSError as error:
-            raise self.failure(error) from None
+    def _of_replicas(self) -> Disk | None:
+        return None
 
     def advance(self, count: int) -> int:
         """Move the shared pointer on. Returns where it was."""
@@ -117,3 +131,65 @@ class Writer:
         if action == wire.SIZE:
             return wire.NUMBER, wire.pack_number(self.size()), None
         raise MpiException(ERR_INTERN, f"message of unknown kind {action} for a file")
+
+
+class ReplicaWriter(Writer):
+    """The same where several processes are the rank that writes: each change is made once (`ckpt.mpi.base.layer.Disk`), and
+    no descriptor is kept. `path` is absolute. A process that goes on alone opens the file for itself."""
+
+    __slots__ = ("engine",)
+
+    def __init__(self, engine: Engine, path: str) -> None:
+        super().__init__(path, disk.BY_PATH, disk.NONE)
+        self.engine = engine
+
+    def write(self, ranges: Ranges, data: Buffer) -> None:
+        with self._translated():
+            of_replicas = self._to_write()
+            if of_replicas is not None:
+                return of_replicas.write(self.path, ranges, data)
+        return super().write(ranges, data)
+
+    def size(self) -> int:
+        with self._translated():
+            return os.stat(self.path).st_size
+
+    def resize(self, nbytes: int) -> None:
+        with self._translated():
+            of_replicas = self._to_write()
+            if of_replicas is not None:
+                return of_replicas.resize(self.path, nbytes)
+        return super().resize(nbytes)
+
+    def preallocate(self, nbytes: int) -> None:
+        with self._translated():
+            of_replicas = self._to_write()
+            if of_replicas is not None:
+                return of_replicas.allocate(self.path, nbytes)
+        return super().preallocate(nbytes)
+
+    def sync(self) -> None:
+        of_replicas = self._of_replicas()
+        if of_replicas is None:
+            return super().sync()
+        with self._translated():
+            return of_replicas.sync(self.path)
+
+    def remove(self) -> None:
+        of_replicas = self._of_replicas()
+        with self._translated(), contextlib.suppress(FileNotFoundError):
+            if of_replicas is None:
+                os.remove(self.path)
+            else:
+                of_replicas.remove(self.path)
+
+    def _of_replicas(self) -> Disk | None:
+        found: Disk | None = self.engine.windows.disk
+        return found
+
+    def _to_write(self) -> Disk | None:
+        """Who writes; None: this process, by its descriptor. Raises OSError."""
+        found = self._of_replicas()
+        if found is None and self.writing < 0:
+            self.writing = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        return found

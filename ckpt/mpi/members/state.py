@@ -125,6 +125,14 @@ class MemberState:
     def _handle(self, member: int, action: int, token: int, data: Buffer) -> None:
         raise NotImplementedError
 
+    def change(self, data: Buffer) -> bytes:
+        """See `Windows.change`."""
+        raise NotImplementedError
+
+    def changed(self, src: int, data: Buffer, failure: bytes) -> None:
+        """See `Windows.changed`."""
+        raise NotImplementedError
+
     def _leave(self) -> None:
         """Close it here. When a member has failed, some may still send, and are told that this one has left."""
         raise NotImplementedError

@@ -34,8 +34,8 @@ from typing import Any
 
 from ckpt.layer import MATCHED, SIZE, Below, Buffer, Engine, pack
 from ckpt.redundancy import layer
+from ckpt.redundancy.agreement.choices import ReplicaChoices
 from ckpt.redundancy.chain import number_of
-from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.comparison.arrivals import Arrivals, contents
 from ckpt.redundancy.comparison.digests import Row
 from ckpt.redundancy.comparison.holding import HoldingLayer, patience_ns

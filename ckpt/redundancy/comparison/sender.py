@@ -19,8 +19,8 @@ from typing import Any
 
 from ckpt.layer import Below, Buffer, Engine, LinkState
 from ckpt.redundancy import layer
+from ckpt.redundancy.agreement.choices import ReplicaChoices
 from ckpt.redundancy.chain import number_of
-from ckpt.redundancy.choices import ReplicaChoices
 from ckpt.redundancy.comparison.holding import HoldingLayer, patience_ns
 from ckpt.redundancy.digest import Streams
 from ckpt.redundancy.layer import ENDLESS_BYTES, ReplicaLayer

@@ -9,9 +9,10 @@
     images        what is in images of open files; going back to one
     random_access buffers of those that are read and written
     names         functions of `os` that the program gets
+    parallel      files of `MPI.File`
     notes         what going back has to undo: what was there before
     going_back    undoes it
     meeting       a replica comes to a change: its digest is told, and which replicas are late
 
-Not here: who leads (:mod:`ckpt.redundancy.order`).
+Not here: who leads (:mod:`ckpt.redundancy.agreement.order`).
 """

@@ -62,15 +62,17 @@ def change(
     act: Callable[[Any, bool], Any],
     before: Callable[[], Any] | None = None,
     content: bytes = b"",
+    *,
+    by_library: bool = False,
 ) -> Any:
     """Make a change. `act(seen, again)` makes it; `seen`: what `before` has found; `again`: another process may have made
-    it."""
+    it. `by_library`: the library makes it for the program, and does not hold the lock."""
     meet = STATE.meet
     if meet is None:
         return _result(_attempt(act, None if before is None else before(), False))
     if threading.current_thread() is not threading.main_thread():
         raise NotReplicable(f"under --redundancy only the main thread changes files: {what}")
-    if inside_library():
+    if not by_library and inside_library():
         raise NotReplicable(f"under --redundancy no function that the library calls changes files: {what}")
     text = what.encode("utf-8", "surrogatepass") + b"\0" + content
     if before is None:

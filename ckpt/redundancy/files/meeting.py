@@ -36,14 +36,18 @@ class _Choices(Protocol):
 
     def missing(self) -> set[int]: ...
 
+    def writes_late(self, now_ns: int, least_ns: int) -> set[int]: ...
+
     def tick(self, now_ns: int, *, has_ended: bool) -> None: ...
 
 
 class Meeting:
-    """Changes of one replica of `rank`. `stream`: counts them."""
+    """Changes of one replica of `rank`. `stream`: counts them; `writes`: those to parallel files."""
 
-    def __init__(self, below: Below, stream: Callable[[], _Stream], rank: int) -> None:
-        self._below, self._stream, self._rank = below, stream, rank
+    def __init__(
+        self, below: Below, stream: Callable[[], _Stream], writes: Callable[[], _Stream], rank: int
+    ) -> None:
+        self._below, self._stream, self._writes, self._rank = below, stream, writes, rank
         self.choices: _Choices | None = None
         self.has_ended = False
         self._came_ns = time.monotonic_ns()
@@ -73,11 +77,19 @@ class Meeting:
             finally:
                 self._until_ns = None
 
+    def digest_of(self, source: int, data: bytes) -> str:
+        """That of all writes to parallel files that ranks have asked for until now, with this one of `source`."""
+        stream = self._writes()
+        stream.add(source, data, None, time.monotonic_ns())
+        return stream.state.hex()[:32]
+
     def tick(self, now_ns: int) -> None:
         """Called often, with the lock held."""
         if self.choices is None:
             return
         self.choices.tick(now_ns, has_ended=self.has_ended)
+        if late := self.choices.writes_late(now_ns, LATE_NS):
+            self._below.report({"late": sorted(late)})
         if self._until_ns is None or now_ns < self._until_ns:
             return
         self._until_ns = now_ns + LATE_NS

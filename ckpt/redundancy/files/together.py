@@ -8,6 +8,9 @@ too: then none of them still has to see what was there before. And it is changed
     differs      somebody has another digest: nobody makes the change. The vote names the odd one
                  (:mod:`ckpt.redundancy.vote`), and when it is lost, the others agree
 
+Writes of requests to parallel files (`WRITTEN`) are counted apart from the changes that the program makes itself: a rank may
+wait with one, for a replica whose program computes, while its own program comes to the other.
+
 Rules
 - Nobody goes on from a change before the leader has told what came of it. So where it is not known, everybody living is
   still there, and a new leader may make the change again: what it does then is in changes.py.
@@ -24,10 +27,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["ARRIVED", "Together"]
+__all__ = ["ARRIVED", "WRITTEN", "Together"]
 
-ARRIVED = "t"
-"""The kind of these messages, among those of `order`."""
+ARRIVED, WRITTEN = "t", "u"
+"""The kinds of these messages, among those of `order`: changes by the program; writes that other ranks have asked for."""
 
 Message = tuple[str, int, str]
 Outgoing = list[tuple[int, Message]]
@@ -42,44 +45,45 @@ class Together:
         """Copies that are to be made, each from an image with a number above this."""
         self.awaited: set[int] = set()
         """Copies that go on from an image of this replica."""
-        self.arrived: dict[int, tuple[int, str]] = {}
-        """Of each replica, the change to which it has come last."""
-        self._told: set[int] = set()
-        """Who knows where this one is."""
+        self.arrived: dict[tuple[str, int], tuple[int, str]] = {}
+        """By kind and replica, the change to which it has come last."""
+        self._told: dict[str, set[int]] = {}
+        """By kind, who knows where this one is."""
 
-    def arrive(self, number: int, digest: str) -> Outgoing:
+    def arrive(self, number: int, digest: str, kind: str = ARRIVED) -> Outgoing:
         """This replica is at change `number`; may be called again and again."""
-        if self.arrived.get(self.me) != (number, digest):
-            self.arrived[self.me] = number, digest
-            self._told = set()
-        new = self.living - self._told - {self.me}
-        self._told |= new
-        return [(replica, (ARRIVED, number, digest)) for replica in sorted(new)]
+        if self.arrived.get((kind, self.me)) != (number, digest):
+            self.arrived[kind, self.me] = number, digest
+            self._told[kind] = set()
+        told = self._told.setdefault(kind, set())
+        new = self.living - told - {self.me}
+        told |= new
+        return [(replica, (kind, number, digest)) for replica in sorted(new)]
 
     def receive(self, source: int, message: Message) -> None:
         """Another replica has arrived."""
-        _, number, digest = message
-        if number >= self.arrived.get(source, (0, ""))[0]:
-            self.arrived[source] = number, digest
+        kind, number, digest = message
+        if number >= self.arrived.get((kind, source), (0, ""))[0]:
+            self.arrived[kind, source] = number, digest
 
-    def missing(self) -> set[int]:
+    def missing(self, kind: str = ARRIVED) -> set[int]:
         """Replicas that are not where this one is, or mean another change."""
-        here = self.arrived.get(self.me)
-        return {each for each in self.living | self.awaited if here is None or self.arrived.get(each) != here}
+        here, everybody = self.arrived.get((kind, self.me)), self.living | self.awaited
+        return {each for each in everybody if here is None or self.arrived.get((kind, each)) != here}
 
-    def is_agreed(self, number: int, digest: str) -> bool:
+    def is_agreed(self, number: int, digest: str, kind: str = ARRIVED) -> bool:
         """Have all come to this change, and mean the same?"""
-        return self.arrived.get(self.me) == (number, digest) and not self.missing()
+        return self.arrived.get((kind, self.me)) == (number, digest) and not self.missing(kind)
 
     def states(self, number: int) -> list[str | None]:
         """What each one that is waited for has said at `number`; None: it has not come there."""
-        found = [self.arrived.get(each) for each in self.living | self.awaited]
+        found = [self.arrived.get((ARRIVED, each)) for each in self.living | self.awaited]
         return [each[1] if each is not None and each[0] == number else None for each in found]
 
     def lost(self, replicas: Iterable[int]) -> None:
         """These replicas are lost."""
         self.living -= set(replicas) - {self.me}
-        self._told = set()
+        self._told = {}
 
     def expect_image(self, replica: int, after: int) -> None:
         """A copy is to become this replica, from an image with a number above `after`."""
@@ -98,4 +102,4 @@ class Together:
         """A copy is there."""
         self.let_go(replica)
         self.living.add(replica)
-        self._told = set()
+        self._told = {}

@@ -1,5 +1,5 @@
 """Clocks that tell the same in all replicas of a rank: the leader is asked (a choice as any other,
-:mod:`ckpt.redundancy.choices`). (driver)
+:mod:`ckpt.redundancy.agreement.choices`). (driver)
 
     time        time, monotonic, perf_counter, process_time, thread_time and their _ns; clock_gettime and its _ns; localtime,
                 gmtime, ctime, asctime and strftime without a time

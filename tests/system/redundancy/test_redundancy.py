@@ -535,3 +535,27 @@ def test_same_names_the_ranks_whose_object_differs(start: Start, tmp_path: Path)
     job = start(app, ranks=4)
     assert job.finish() == 0
     assert lines(job) == sorted(["[]", "[2] [0, 1, 2, 3] None"] * 4)
+
+
+@pytest.mark.rotate(3)
+@pytest.mark.parametrize("way", ["late", "sender", "receiver"])
+def test_a_program_that_calls_abort_ends_alike_in_all_replicas_with_its_exit_code(
+    start: Start, tmp_path: Path, way: str
+) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import ckpt
+
+        comm = ckpt.enable()
+        for step in range(1000):
+            comm.send(step, 1 - comm.rank)
+            comm.recv(source=1 - comm.rank)
+        if comm.rank == 0:
+            comm.Abort(3)
+        comm.recv(source=0)
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3, compare=way)
+    assert job.finish() == 3, job.report()
+    assert not named(job) and not job.events("restarting")

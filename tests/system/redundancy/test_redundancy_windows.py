@@ -249,6 +249,45 @@ def test_a_bit_flipped_in_a_put_is_found_and_the_replica_is_named(
     assert named(job) == [(1, replica)], flips
 
 
+DESCRIBED = """
+    memory = np.zeros(64)
+    win = MPI.Win.Create(memory, 8, comm=comm)
+    got = np.zeros(4)
+    target = (rank + 1) % size
+    for step in range(30):
+        win.Lock(target, MPI.LOCK_EXCLUSIVE)
+        win.Put(np.full(4, step + rank), target, [4 * rank, 4, MPI.DOUBLE])
+        win.Accumulate(np.full(2, 0.5), target, [32 + 2 * rank, 2, MPI.DOUBLE])
+        win.Get_accumulate(np.full(4, 1.0), got, target, [48, 4, MPI.DOUBLE])
+        win.Get(got, target, [4 * rank, 4, MPI.DOUBLE])
+        win.Unlock(target)
+        comm.allreduce(float(got.sum()))
+    print("sum", memory.sum())
+    win.Free()
+"""
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("way", ["late", "sender", "receiver"])
+def test_who_describes_a_one_sided_operation_wrongly_is_named_and_never_its_target(
+    start: Start, tmp_path: Path, way: str
+) -> None:
+    chance, app = Random(seed_of_the_commit()), write_app(tmp_path, BEGIN + DESCRIBED)
+    for number in range(6):
+        (tmp_path / str(number)).mkdir()
+        rank, replica = chance.randrange(3), chance.randrange(3)
+        place = f"seed={chance.randrange(1 << 20)},rank={rank},replica={replica},message={chance.randrange(1, 110)}"
+        flips = {"CKPT_FLIPS": f"{place},where=description"}
+        options = "-n", 3, "--redundancy", 3, "--clones", 0, "--compare", way
+        job = Job(tmp_path / str(number) / "job", *options, app, env=flips)
+        try:
+            assert job.finish() == 0, (flips, job.report())
+            assert lines(job) == ["sum 150.0"] * 3, flips
+            assert named(job) == [(rank, replica)], (flips, job.report())
+        finally:
+            job.close()
+
+
 @pytest.mark.rotate(6)
 @pytest.mark.parametrize("name", ["fence", "counters", "polled"])
 @pytest.mark.parametrize(("taken", "then"), [(3, 3), (3, 1), (1, 3)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckpt.errors import CkptError
-from ckpt.mpi.base.envelope import EAGER, pack
+from ckpt.mpi.base.envelope import EAGER, WINDOW, pack
 from ckpt.redundancy.inject import Turns, parse
 
 HEAD = pack(EAGER, 0, 5, 0)
@@ -29,6 +29,21 @@ def test_a_payload_is_content_and_a_message_without_any_is_left_for_the_next() -
     assert flips.message(HEAD, None) == (HEAD, None)
     _, payload = flips.message(HEAD, bytes(8))
     assert bits(bytes(payload or b""), bytes(8)) == 1
+
+
+def test_what_a_one_sided_operation_is_flips_and_its_data_and_other_messages_are_left_alone() -> None:
+    put, flipped = pack(WINDOW, 0, 1, 12, 0) + bytes(20) + b"data", set()
+    for seed in range(40):
+        flips = parse(f"seed={seed},message=2,where=description", 0, 0)
+        assert flips is not None
+        assert flips.message(HEAD + b"content", None) == (HEAD + b"content", None)
+        first, _ = flips.message(put, None)
+        second, _ = flips.message(put, None)
+        assert first == put and bits(bytes(second), put) == 1 and bytes(second).endswith(b"data")
+        (at,) = [at for at, (one, other) in enumerate(zip(put, bytes(second), strict=True)) if one != other]
+        flipped.add("action" if at == 8 else "place" if at < 40 else "length")
+        assert at == 8 or at >= 32
+    assert flipped == {"action", "place", "length"}
 
 
 def test_other_processes_are_left_alone() -> None:

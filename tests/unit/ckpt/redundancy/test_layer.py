@@ -14,7 +14,7 @@ from ckpt.mpi import make_world
 from ckpt.mpi.active.channel import ActiveMessages
 from ckpt.mpi.base.envelope import ACTIVE, EAGER, pack
 from ckpt.redundancy import surroundings
-from ckpt.redundancy.choices import ReplicaChoices
+from ckpt.redundancy.agreement.choices import ReplicaChoices
 from ckpt.redundancy.digest import parts
 from ckpt.redundancy.files import names
 from ckpt.redundancy.layer import ReplicaLayer

@@ -91,7 +91,7 @@ class Job:
     def answer_all(self, details: dict[int, Any] | None = None) -> None:
         """The processes answer both questions of the controller."""
         for _ in range(2):
-            for process in range(self.size):
+            for process in sorted(set(range(self.size)) - self.supervisor.gone):
                 told = (details or {}).get(process, {})
                 counts = {name: rows[-1][0] for name, rows in told.items()}
                 self.tell(process, details=told, counts=counts, question=self.supervisor.questions)
@@ -674,3 +674,25 @@ def test_a_round_that_a_rank_gives_up_is_tried_again_soon_and_not_for_ever() -> 
         rounds.handle(failed, now_ns=now_ns)
         waits.append(rounds.due_ns - now_ns)
     assert waits[:-1] == [AGAIN_NS] * AGAIN_MAX and waits[-1] == 33 * second
+
+
+@pytest.mark.parametrize("has_told", [True, False])
+def test_who_fails_after_it_has_sent_something_wrong_is_named_by_what_it_tells_before_it_ends(
+    has_told: bool,
+) -> None:
+    job = Job()
+    if has_told:  # at 5 ns rank 0 sent what rank 1 answered wrongly, at 9 ns; then it failed by that answer
+        job.tell(1, details={"point": [(1, "X", 5)]}, counts={"point": 1})
+    job.feed(ProgramError(1, job.run, 1, "MpiException: of rank 1"))
+    job.feed(Died(1, job.run, code=1))
+    told: dict[int, Any] = {4: {"3.w": [(1, "failed", 9)]}}
+    for plane in (0, 2):
+        told[plane], told[3 + plane] = {"point": [(1, "right", 5)]}, {"3.w": [(1, "data", 9)]}
+    job.answer_all(told)
+    if not has_told:
+        job.tell(4, [])
+        for plane in (0, 1, 2):  # the answers differ
+            job.feed(Reported(3 + plane, job.run, {"3.w": [(1, told[3 + plane]["3.w"][0][1])]}))
+        job.answer_all(told)
+    (differs,) = job.logged("replica-differs")
+    assert (differs["rank"], differs["replica"]) == ((0, 1) if has_told else (None, 1))

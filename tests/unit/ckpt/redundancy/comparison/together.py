@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ckpt.layer import EAGER, PLANE_COLLECTIVE, PLANES, SIZE, LinkState, Matcher, pack, unpack
-from ckpt.redundancy.choices import ReplicaChoices
+from ckpt.redundancy.agreement.choices import ReplicaChoices
 from ckpt.redundancy.comparison.holding import HoldingLayer
 from ckpt.redundancy.comparison.receiver import ReceiverLayer
 from ckpt.redundancy.comparison.sender import SenderLayer

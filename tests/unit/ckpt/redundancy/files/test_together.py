@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from ckpt.redundancy.agreement.order import MISSING
 from ckpt.redundancy.files import together
 from ckpt.redundancy.files.together import ARRIVED, Together
-from ckpt.redundancy.order import MISSING
-from tests.unit.ckpt.redundancy.losing import Replicas, explore
+from tests.unit.ckpt.redundancy.agreement.losing import Replicas, explore
 
 pytestmark = pytest.mark.turns(2)
 
@@ -123,10 +123,10 @@ def test_the_same_within_larger_bounds(
 
 
 MUTANTS = {
-    "all have come": ("and not self.missing()", ""),
-    "all mean the same": ("!= here}", "is None or self.arrived[each][0] != here[0]}"),
+    "all have come": ("and not self.missing(kind)", ""),
+    "all mean the same": ("!= here}", "is None or self.arrived[kind, each][0] != here[0]}"),
     "who is lost is not waited for": ("self.living -= set(replicas) - {self.me}", "pass"),
-    "who has come is known": ("self.arrived[source] = number, digest", "pass"),
+    "who has come is known": ("self.arrived[kind, source] = number, digest", "pass"),
 }
 
 

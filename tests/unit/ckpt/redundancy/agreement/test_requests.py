@@ -10,8 +10,9 @@ import pytest
 
 from ckpt.errors import NotReplicable
 from ckpt.layer import ANY_SOURCE, WINDOW, Engine, pack
-from ckpt.redundancy.order import MISSING, Turns
-from tests.unit.ckpt.redundancy.test_choices import Replica, gone_on
+from ckpt.redundancy.agreement.order import MISSING
+from ckpt.redundancy.agreement.turns import Turns
+from tests.unit.ckpt.redundancy.agreement.test_choices import Replica, gone_on
 
 Handled = list[tuple[int, bytes]]
 

@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 
-from ckpt.redundancy.order import Order
+from ckpt.redundancy.agreement.order import Order
 
 
 class Replicas:

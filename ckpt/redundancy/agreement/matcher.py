@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ckpt.layer import ANY_SOURCE, ANY_TAG, Buffer, Channel, Context, Matcher, Receive
-from ckpt.redundancy.order import Key
+from ckpt.redundancy.agreement.order import Key
 
 __all__ = ["OrderedMatcher"]
 

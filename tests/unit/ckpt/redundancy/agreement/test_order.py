@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ckpt.redundancy.order import MISSING, Order
-from tests.unit.ckpt.redundancy.losing import Replicas, explore
+from ckpt.redundancy.agreement.order import MISSING, Order
+from tests.unit.ckpt.redundancy.agreement.losing import Replicas, explore
 
 pytestmark = pytest.mark.turns(2)
 

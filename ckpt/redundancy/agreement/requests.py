@@ -1,5 +1,9 @@
-"""Two answers that all replicas of a rank need alike, for `ReplicaChoices`: whose request to a window is handled next
-(`Serves`), and whether `Request.Cancel` has withdrawn a receive (`Cancels`). (driver)
+"""Two answers that all replicas of a rank need alike, for `ReplicaChoices`: whose request to a window or parallel file is
+handled next (`Serves`), and whether `Request.Cancel` has withdrawn a receive (`Cancels`). (driver)
+
+A file is there once. So a write to a parallel file, when it is its turn, waits with all requests behind it until every
+replica has come to it and means the same; then the leader makes it, and says what came of it. It is made once more where
+the leader dies before anybody has heard that. Who waits at it may compute meanwhile: nothing is asked of its program.
 
 A receive that names its source is matched by each replica when the message comes, without a choice. So when the program
 cancels it, one replica may have the message in the program's memory already, and another one not. Every replica says at its
@@ -25,10 +29,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ckpt.errors import NotReplicable
-from ckpt.layer import Buffer, Receive
-from ckpt.redundancy.files.together import Together
-from ckpt.redundancy.matcher import OrderedMatcher
-from ckpt.redundancy.order import MISSING, Key, Message, Order, Turns
+from ckpt.layer import FILE_WRITE, Buffer, Receive, unpack
+from ckpt.redundancy.agreement.matcher import OrderedMatcher
+from ckpt.redundancy.agreement.order import MISSING, WRITE, Key, Message, Order
+from ckpt.redundancy.agreement.turns import Turns
+from ckpt.redundancy.files.together import WRITTEN, Together
 
 __all__ = ["Cancels", "Serves"]
 
@@ -116,6 +121,12 @@ class Serves:
     _turns: Turns
     _decide: Callable[[Key, Any], None]
     _follow: Callable[[Key], None]
+    _together: Together
+    _pass_on: Callable[[list[tuple[int, Message]]], None]
+    digest_of: Callable[[int, bytes], str]
+    """That of all writes to parallel files until this one."""
+    _pending_ns = _wrote_ns = 0
+    """When a write began to wait, and the one before was made."""
     _still_ns = 0
     _looked_at = -1
     _rest_s = 0.0
@@ -129,13 +140,40 @@ class Serves:
     def _serve(self) -> bool:
         """Handle what is due; was there something?"""
         order, turns, before = self._order, self._turns, self._turns.handled
+        self._write()
         while turn := turns.take(order.look_up, leads=order.leads and not order.is_catching_up):
             key, source, data, is_new = turn
             if is_new:
                 self._decide(key, (source, turns.period))
             self._follow(key)
-            self._engine.windows.handle(source, data)
+            if unpack(data)[2] == FILE_WRITE:
+                turns.pending = source, data, self.digest_of(source, data)
+                self._pending_ns = time.monotonic_ns()
+                self._write()
+            else:
+                self._engine.windows.handle(source, data)
         return turns.handled > before
+
+    def _write(self) -> None:
+        """Go on with a write to a parallel file: the leader makes it when all replicas have come to it."""
+        turns, order, windows = self._turns, self._order, self._engine.windows
+        if turns.pending is None:
+            return
+        source, data, digest = turns.pending
+        if unpack(data)[3] not in windows.open:
+            return  # the program is about to open it
+        key = WRITE, turns.written
+        failure = order.look_up(key)
+        if failure is MISSING:
+            self._pass_on(self._together.arrive(turns.written, digest, WRITTEN))
+            if not order.leads or not self._together.is_agreed(turns.written, digest, WRITTEN):
+                return
+            failure = windows.change(data)
+            self._decide(key, failure)
+        self._follow(key)
+        turns.pending, turns.written = None, turns.written + 1
+        self._wrote_ns = time.monotonic_ns()
+        windows.changed(source, data, failure)
 
     def go_on_serving(self) -> None:
         """An image has been loaded, and the engine can send: handle what waits there, if it is its turn now."""
@@ -171,11 +209,23 @@ class Serves:
 
     def tick(self, now_ns: int, *, has_ended: bool) -> None:
         """Called often. A program that does not call the library for long, or has ended, must not keep others waiting."""
+        if self._turns.pending is not None:
+            self._serve()
         if not self._turns.still:
             return
         self._still_ns = self._still_ns or now_ns  # it has begun to look before the image
         if has_ended or now_ns - self._still_ns >= STILL_NS:
             self.called()
+
+    def writes_late(self, now_ns: int, least_ns: int) -> set[int]:
+        """The replicas for which a write has waited for `least_ns`, and half as long as the time since the one before."""
+        if self._turns.pending is None:
+            return set()
+        begun_ns = self._pending_ns = self._pending_ns or now_ns  # it has begun before the image
+        if now_ns - begun_ns < max(least_ns, (begun_ns - (self._wrote_ns or begun_ns)) // 2):
+            return set()
+        self._pending_ns = now_ns  # the next one is told as late again
+        return self._together.missing(WRITTEN) & self._together.living
 
     def waits_in_vain(self, handled: int | None) -> bool:
         """Is the next request the one behind `handled` others, and has a wrong leader chosen it, though it never comes?"""

@@ -1,4 +1,4 @@
-"""`Choices` of one replica: answers and matches as the leader of its rank has made them (:mod:`ckpt.redundancy.order`).
+"""`Choices` of one replica: answers and matches as the leader of its rank has made them (order.py).
 
 A receive from ANY_SOURCE is *open* from its post until the leader has said from which source it takes its message; then it
 is a receive from that source. Messages from one source come in the same order at all replicas, so nothing else has to be
@@ -8,10 +8,10 @@ In an image    An image is taken of a replica that leads, so it holds nothing, a
                replicas. All replicas go on from that image: each call that waits here looks again who leads, and an open
                receive gets a new key, which is the same in all of them (`begin`). Without replicas, who waits here leads.
 
-Windows     Which request to the windows of this rank is handled next is a choice, too: requests.py.
+Windows     Which request to the windows and parallel files of this rank is handled next is a choice, too: requests.py.
 
 Files       A change of files is a question, too, which the leader answers when all replicas have come to it
-            (:mod:`ckpt.redundancy.files`): `together`.
+            (:mod:`ckpt.redundancy.files`): meets.py.
 
 Not here: the matching of open receives (matcher.py), how replicas agree on who leads (order.py), messages (layer.py).
 """
@@ -22,12 +22,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ckpt.layer import Channel, Context, Engine, Receive
+from ckpt.redundancy.agreement.matcher import OrderedMatcher
+from ckpt.redundancy.agreement.meets import Meets
+from ckpt.redundancy.agreement.order import MISSING, Key, Message, Order
+from ckpt.redundancy.agreement.requests import Cancels, Serves
+from ckpt.redundancy.agreement.turns import Turns
 from ckpt.redundancy.files import images, names
 from ckpt.redundancy.files.descriptors import TABLE
-from ckpt.redundancy.files.together import ARRIVED, Together
-from ckpt.redundancy.matcher import OrderedMatcher
-from ckpt.redundancy.order import MISSING, Key, Message, Order, Turns
-from ckpt.redundancy.requests import Cancels, Serves
+from ckpt.redundancy.files.parallel import ReplicaDisk
+from ckpt.redundancy.files.together import ARRIVED, WRITTEN, Together
 
 __all__ = ["ReplicaChoices"]
 
@@ -44,7 +47,12 @@ def _nothing() -> None:
     """Nobody counts."""
 
 
-class ReplicaChoices(Cancels, Serves):
+def _no_digest(source: int, data: bytes) -> str:
+    """Nothing is compared."""
+    return ""
+
+
+class ReplicaChoices(Cancels, Serves, Meets):
     """`ckpt.layer.Choices` of one replica. `send(replica, message)` reaches another replica of the same rank."""
 
     def __init__(self, engine: Engine) -> None:
@@ -67,6 +75,7 @@ class ReplicaChoices(Cancels, Serves):
         self._send: Callable[[int, Message], None] = _to_nobody
         self.on_start: Callable[[], None] = _nothing
         """Called when the program starts an operation, in the order of the program."""
+        self.digest_of = _no_digest
         self._waits_for: Key | None = None
         self._suspects: list[Receive] = []
         self._suspected_key: Key | None = None
@@ -75,7 +84,8 @@ class ReplicaChoices(Cancels, Serves):
 
     def _begun(self) -> dict[str, int]:
         questions = self._counts["q"] - (self._asking is not None)
-        return {"q": questions, "w": self._counts["w"], "o": self._turns.handled}
+        turns = self._turns
+        return {"q": questions, "w": self._counts["w"], "o": turns.handled, "c": turns.written}
 
     def __getstate__(self) -> dict[str, Any]:
         opened = list(self.matcher.open.values()) if self._engine.choices is self else []
@@ -120,18 +130,18 @@ class ReplicaChoices(Cancels, Serves):
         matcher.on_match = self._matched
         engine.matcher = matcher
         engine.choices = self
-        engine.windows.ordered = self.request
+        engine.windows.ordered, engine.windows.disk = self.request, ReplicaDisk()
 
     def deliver(self, log: Callable[..., None]) -> None:
         """To the engine, once it can send: messages that had come when the image was taken, and that the program had not got
         yet, since replicas compared them first (``--compare receiver``). The image's line has verified them."""
-        for source, messages in self.beside.pop("held", {}).items():
-            self._engine.on_messages(source, messages)
-        self.go_on_serving()
-        if not self._has_replicas:
+        if not self._has_replicas:  # before a request changes a file
             images.go_on_without_replicas(self.beside.get("files", {}), log)
             if TABLE.files:
                 names.install_without_replicas()
+        for source, messages in self.beside.pop("held", {}).items():
+            self._engine.on_messages(source, messages)
+        self.go_on_serving()
 
     @property
     def leads(self) -> bool:
@@ -249,38 +259,13 @@ class ReplicaChoices(Cancels, Serves):
         with self._engine.lock:
             return self.answer(look, lambda value: True)
 
-    def together(self, digest: str, look: Callable[[], T]) -> T:
-        """What came of `look` at the leader, which calls it when all replicas have come here with the same digest. It must
-        not raise; another leader may call it again. The lock is held."""
-        key = self._next("q")
-        self._meets = key[1], digest
-        while (found := self._meet(key, digest, look)) is MISSING:
-            self._engine.block(hungry=True)  # whoever goes on from an image here arrives again
-        self._meets = None
-        return found  # type: ignore[no-any-return]
-
-    def _meet(self, key: Key, digest: str, look: Callable[[], Any]) -> Any:
-        """What came of it, or MISSING."""
-        value = self._order.look_up(key)
-        if value is MISSING:
-            self._meets = key[1], digest
-            self._pass_on(self._together.arrive(key[1], digest))
-            if not self._order.leads or not self._together.is_agreed(key[1], digest):
-                return MISSING
-            value = look()
-            self._decide(key, value)
-        self._follow(key)
-        return value
-
-    def missing(self) -> set[int]:
-        """The replicas that are not at the change of files at which this one waits."""
-        return set() if self._meets is None else self._together.missing() & self._together.living
-
     # ---- what comes from the other replicas --------------------------------------------------------------
 
     def receive(self, replica: int, message: Message) -> None:
-        if message[0] == ARRIVED:
+        if message[0] in (ARRIVED, WRITTEN):
             self._together.receive(replica, message)
+            if message[0] == WRITTEN:
+                self._serve()
             return
         self._pass_on(self._order.receive(replica, message))
         self._apply()
@@ -344,10 +329,6 @@ class ReplicaChoices(Cancels, Serves):
         return is_stuck or self.waits_in_vain(self._suspected_turn)
 
     # ---- inside ------------------------------------------------------------------------------------------
-
-    def _arrive_again(self) -> None:
-        if self._meets is not None:
-            self._pass_on(self._together.arrive(*self._meets))
 
     def _next(self, kind: str) -> Key:
         self.called()

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ckpt.redundancy import order as module
-from ckpt.redundancy.order import Order
-from tests.unit.ckpt.redundancy import test_order
-from tests.unit.ckpt.redundancy.losing import explore
+from ckpt.redundancy.agreement import order as module
+from ckpt.redundancy.agreement.order import NONE, Order
+from tests.unit.ckpt.redundancy.agreement import test_order
+from tests.unit.ckpt.redundancy.agreement.losing import explore
 
 COPY = 2
 
@@ -126,7 +126,7 @@ def test_the_same_with_two_choices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class HoldsNothing(Order):
     def hold(self, replica: int) -> None:
-        self.floors.setdefault(replica, {"q": 1 << 30, "w": 1 << 30, "o": 1 << 30})
+        self.floors.setdefault(replica, dict.fromkeys(NONE, 1 << 30))
 
 
 class SendsNothing(Order):

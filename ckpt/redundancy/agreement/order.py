@@ -3,8 +3,9 @@
 What a program is told may depend on when messages arrive: which message a receive from ANY_SOURCE gets, whether a request is
 done, which one is done first. Each such choice has a key that is the same in all replicas, because it counts the program's
 own calls: ``("q", 3)`` is its third question, ``("w", 7)`` its seventh receive from ANY_SOURCE; ``("o", 5)`` is the fifth
-request to its windows, and says of whom it is. The leader, the living
-replica with the lowest number, makes the choice by what it sees, and tells it to the others; these wait for it.
+request to its windows, and says of whom it is; ``("c", 2)`` is what came of the second write to its parallel files. The
+leader, the living replica with the lowest number, makes the choice by what it sees, and tells it to the others; these wait
+for it.
 
     leads        decides, unless the choice is known already
     follows      looks the choice up; unknown: it waits
@@ -20,36 +21,22 @@ Rules
 - The view is the number of the leader; it only grows. Messages of an older view are dropped, those of a newer one kept.
 - A choice is forgotten when all living replicas have followed it: each tells the others how far it is (`FLOOR_EVERY`).
 
-Requests to windows (`Turns`):
-    What a window holds, who has its lock, and what a `Get` or `Fetch_and_op` brings follow from the order in which the
-    target has handled requests. Those of one rank come in the order of its program, so what has to be agreed on is of which
-    rank the next one is. The leader takes them as they come; a follower keeps each until it is its turn. Requests of a rank
-    to itself have their turn, too, and so have those to windows that are not open yet. From equal orders follow equal
-    memory, locks and answers; and a program that looks at its own memory only where it is synchronized with those who
-    change it (a fence, `Wait`, a lock that excludes them) finds the same.
-
-    A program may also wait until its memory changes: it calls `Sync`, or locks itself, and looks, again and again. How often
-    must be the same in all replicas. So such a call asks how many requests have been handled, a follower handles as many,
-    and from then on all are *still*, until the program's next call: then a new period begins. A choice tells the leader's
-    period, and a follower does not handle the request before its program is there. A new leader takes no request of its
-    own choice before it has come to all questions that are answered: an answer may say how many requests there were.
-
 A copy of the leader is to be started (`hold`, then `join` or `let_go`):
     From `hold` on, every replica keeps all choices that it has not forgotten yet. When all do, the leader's image is taken:
     it has what the leader has followed and what it knows (`state`), and the copy begins with that (`copy`). At `join` the
     leader sends it all choices that it knows, as after a loss. All replicas are told of holds, joins and losses in one
     order. If the leader is lost before the join, the copy is given up (`let_go`): it has followed what nobody else may know.
 
-Not here: what choices mean (choices.py), the messages' way (layer.py), who is lost (the controller).
+Not here: what choices mean (choices.py), the order of requests (turns.py), the messages' way (layer.py), who is lost (the
+controller).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["MISSING", "Key", "Order", "Turns"]
+__all__ = ["MISSING", "REQUEST", "WRITE", "Key", "Order"]
 
 Key = tuple[str, int]
 Message = tuple[Any, ...]
@@ -58,8 +45,11 @@ Outgoing = list[tuple[int, Message]]
 REQUEST = "o"
 """The kind of the choices of requests to windows."""
 
-NONE = {"q": 0, "w": 0, REQUEST: 0}
-"""The kinds of choices: questions, receives from ANY_SOURCE, requests to windows."""
+WRITE = "c"
+"""The kind of the choices of what came of a write to a parallel file."""
+
+NONE = {"q": 0, "w": 0, REQUEST: 0, WRITE: 0}
+"""The kinds of choices: questions, receives from ANY_SOURCE, requests to windows, writes to parallel files."""
 
 FLOOR_EVERY = 64
 """A replica tells the others how far it is after so many choices."""
@@ -256,71 +246,3 @@ class Order:
                 self.known = {
                     key: value for key, value in self.known.items() if key[0] != kind or key[1] >= floor
                 }
-
-
-Turn = tuple[Key, int, bytes, bool]
-"""The key of a choice, the source of the request, the request; is the choice to be made?"""
-
-
-class Turns:
-    """Requests to windows of this rank that have come. `handled`: how many of them have been handled; `period`: how often
-    the program has looked at its memory (see the header); `still`: it looks now."""
-
-    def __init__(self) -> None:
-        self.handled = 0
-        self.period = 0
-        self.still = False
-        self._waiting: dict[int, deque[tuple[int, bytes]]] = {}
-        self._serial = 0
-
-    def add(self, source: int, data: bytes) -> None:
-        """A request has come."""
-        self._serial += 1
-        self._waiting.setdefault(source, deque()).append((self._serial, data))
-
-    def take(self, look_up: Callable[[Key], Any], *, leads: bool) -> Turn | None:
-        """The request that is to be handled now, by the choices that are known, or by the first that has come where this
-        replica leads; None: it is not here, not known yet, or it is not the time."""
-        key = REQUEST, self.handled
-        choice = look_up(key)
-        if self.still or (choice is MISSING and not (leads and self._waiting)):
-            return None
-        is_new = choice is MISSING
-        if is_new:
-            choice = min(self._waiting, key=lambda each: self._waiting[each][0][0]), self.period
-        source, period = choice
-        if period > self.period or source not in self._waiting:
-            return None
-        queue = self._waiting[source]
-        _, data = queue.popleft()
-        if not queue:
-            del self._waiting[source]
-        self.handled += 1
-        return key, source, data, is_new
-
-    def take_all(self) -> list[tuple[int, bytes]]:
-        """All of them, with their sources, in the order in which they have come: there are no other replicas any more."""
-        found = [(serial, source, data) for source, queue in self._waiting.items() for serial, data in queue]
-        self._waiting, self.still = {}, False
-        return [(source, data) for _, source, data in sorted(found)]
-
-    def begin_period(self) -> bool:
-        """The program does something else than to look at its memory. Had it looked?"""
-        was_still, self.still = self.still, False
-        self.period += was_still
-        return was_still
-
-    @property
-    def has_waiting(self) -> bool:
-        """Is a request here that has not been handled?"""
-        return bool(self._waiting)
-
-    def is_behind(self, look_up: Callable[[Key], Any]) -> bool:
-        """Is there a choice of the next request, which others may have handled already?"""
-        choice = look_up((REQUEST, self.handled))
-        return choice is not MISSING and choice[1] <= self.period
-
-    def awaits(self, look_up: Callable[[Key], Any]) -> bool:
-        """Has the next request been chosen, and has not come?"""
-        choice = look_up((REQUEST, self.handled))
-        return choice is not MISSING and choice[0] not in self._waiting

@@ -11,7 +11,7 @@ import pytest
 
 from ckpt.layer import ANY_SOURCE, ANY_TAG, EAGER, Engine, Matcher, Receive
 from ckpt.mpi.base.envelope import pack
-from ckpt.redundancy.choices import ReplicaChoices
+from ckpt.redundancy.agreement.choices import ReplicaChoices
 
 CONTEXT = 0
 
