@@ -79,10 +79,9 @@ def test_a_random_program_prints_the_same_with_replicas_that_are_killed(
 ) -> None:
     seed = seed_of_the_commit() * 100 + number
     choose = random.Random(seed)
-    left_out = "a_parallel_file"
-    plain = seen(*started(start, tmp_path, "plain", seed, 300, left_out, ranks=2), 2)
+    plain = seen(*started(start, tmp_path, "plain", seed, 300, ranks=2), 2)
     options = {"redundancy": 3, "every": 0.5, "max_restarts": 9}
-    job, work = started(start, tmp_path, "replicas", seed, 300, left_out, ranks=2, **options)
+    job, work = started(start, tmp_path, "replicas", seed, 300, ranks=2, **options)
     job.wait_event("committed")
     for _ in range(3):
         time.sleep(choose.uniform(0.1, 2.0))

@@ -148,7 +148,7 @@ def test_what_is_held_is_in_an_image_and_gets_to_an_engine_without_a_layer(made:
     assert content.beside["held"] == {0: [HELLO, HELLO]}
     got: list[Any] = []
     content._engine = type(
-        "Engine", (), {"on_messages": lambda self, rank, batch: got.append((rank, batch))}
+        "Engine", (), {"on_messages": lambda self, rank, batch: got.append((rank, batch)), "windows": None}
     )()
     content.deliver(Below(0, 1).log)
     content.deliver(Below(0, 1).log)

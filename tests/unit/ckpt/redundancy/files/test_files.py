@@ -144,7 +144,7 @@ def test_who_does_not_come_to_a_change_is_told_after_a_time() -> None:
 
     reports: list[dict[str, Any]] = []
     below: Any = Below()
-    meeting = Meeting(below, lambda: None, 0)  # type: ignore[arg-type, return-value]
+    meeting = Meeting(below, lambda: None, lambda: None, 0)  # type: ignore[arg-type, return-value]
     meeting.choices = Choices()
     assert meeting.meet(b"", lambda: 7) == 7
     assert reports == [{"late": [2]}]
