@@ -133,6 +133,9 @@ def test_who_does_not_come_to_a_change_is_told_after_a_time() -> None:
         def missing(self) -> set[int]:
             return {2}
 
+        def writes_late(self, now_ns: int, least_ns: int) -> set[int]:
+            return set()
+
         def tick(self, now_ns: int, *, has_ended: bool) -> None:
             pass
 
