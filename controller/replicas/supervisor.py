@@ -354,11 +354,10 @@ class ReplicaSupervisor(Copies):
         if self._is_loading(event.rank):
             return super()._program_error(event, now_ns)
         if event.rank in self.clones.voiceless:
-            why = event.traceback.rstrip().rpartition("\n")[2] or f"exit code {event.exit_code}"
+            why = event.exception or f"exit code {event.exit_code}"
             return self.clones.give_up(why, now_ns, hopeless=event.exit_code == EXIT_INCOMPATIBLE)
         if self.phase not in ("starting", "running") or replica not in self.planes:
             return self._failed_too(rank, replica, event.exit_code, now_ns, self._sent(rank, replica))
-        last_line = event.traceback.rstrip().rpartition("\n")[2]
         fields = {
             "rank": event.rank,
             "replica": replica,
@@ -367,7 +366,7 @@ class ReplicaSupervisor(Copies):
         }
         outcome = ("failed", rank, event.exit_code, *self._sent(rank, replica))
         who = f"replica {replica} of rank {rank} failed with exit code {event.exit_code}"
-        why = f"{who}: {last_line}" if last_line else who
+        why = f"{who}: {event.exception}" if event.exception else who
         return [Log("rank-failed", fields), *self._ended(replica, outcome, why, now_ns)]
 
     def _ended(self, replica: int, outcome: Outcome, why: str, now_ns: int) -> list[Action]:

@@ -137,6 +137,16 @@ class ProgramError:
     exit_code: int
     traceback: str = ""
 
+    @property
+    def exception(self) -> str:
+        """The line of the traceback that names the exception, and not one of a note (`add_note`) or of a message of several
+        lines behind it; "": there is no text."""
+        text = self.traceback.rstrip().split("\n")
+        lines = [line[4:] if line.startswith(("  | ", "  + ")) else line for line in text]  # of a group
+        frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+        behind = lines[frames[-1] + 1 :] if frames else []
+        return next((line for line in behind if line[:1].strip()), lines[-1])
+
 
 @dataclass(frozen=True, slots=True)
 class BackRequested:

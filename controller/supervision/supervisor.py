@@ -449,23 +449,23 @@ class Supervisor:
         return [*actions, Send(messages.release()), *self._check_gone()]
 
     def _program_error(self, event: ProgramError, now_ns: int) -> list[Action]:
-        last_line = event.traceback.rstrip().rpartition("\n")[2]
+        exception = event.exception
         if self.phase not in ("starting", "running"):
-            return self._cannot_load_either(event.rank, last_line)
+            return self._cannot_load_either(event.rank, exception)
         if self.spares.is_unwanted(event.rank):
             return []
         if self.spares.is_starting(event.rank):  # the program cannot be read, or the process cannot be set up
-            why = last_line or f"exit code {event.exit_code}"
+            why = exception or f"exit code {event.exit_code}"
             return self.spares.lost(event.rank, f"process {event.rank} could not be started: {why}")
         if self._is_loading(event.rank):
-            self.cannot_load.append(last_line)
+            self.cannot_load.append(exception)
             if event.exit_code != EXIT_INCOMPATIBLE:
-                return self._set_line_aside(event.rank, last_line or f"exit code {event.exit_code}", now_ns)
+                return self._set_line_aside(event.rank, exception or f"exit code {event.exit_code}", now_ns)
         fields = {"rank": event.rank, "exit_code": event.exit_code, "traceback": event.traceback}
         reason = f"rank {event.rank} failed with exit code {event.exit_code}"
         say: list[Action] = [Log("rank-failed", fields)]
         # A program's traceback is on the rank's standard error, which the user sees.
-        say.append(Say(f"{reason}: {last_line}" if last_line else reason))
+        say.append(Say(f"{reason}: {exception}" if exception else reason))
         self.stopping.ending = None if event.rank in self.gone else event.rank
         kind: EndKind = "interrupted" if self._is_loading(event.rank) else "finished"
         return say + self._stop_now(End(event.exit_code, reason, kind), now_ns)

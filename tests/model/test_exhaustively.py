@@ -135,7 +135,7 @@ PARTS = {
         frozen=True,
     ),
 }
-PART = 30_000
+PART = 20_000
 """Taken from both ends (see `Explorer`). All counterexamples of `MUTANTS` are found within a third as many."""
 SOAK_PART = 3_500_000
 

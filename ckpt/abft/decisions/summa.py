@@ -84,6 +84,14 @@ class Decision(NamedTuple):
     died: tuple[int, ...]
     happened: tuple[tuple[str, int], ...]
 
+    def drops(self, rank: int) -> bool:
+        """Is what this rank holds of no use to the place that it gets? Then it holds nothing from now on, and says so at the
+        next meeting, however soon that comes."""
+        assert self.course.layout is not None
+        place = self.course.layout.place(rank)
+        goes_on = self.what == "go on"
+        return goes_on and (self.is_new or place is None or place.v in self.course.joining)
+
 
 def decide(course: Course, states: Mapping[int, Progress]) -> Decision:
     """The next course. `states`: of all living ranks. Raises TooManyLost."""

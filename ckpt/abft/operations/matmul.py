@@ -149,7 +149,8 @@ class _Product(Protected):
         if self.all_checked(decision.died):
             return True
         self.course = course = decision.course
-        if decision.is_new:
+        if decision.drops(self.link.rank):
+            self.a = self.b = self.c = None
             self.step = -1
         self.steps = dict(course.steps)
         self.note(decision.died, course.top, course.blocks, decision.happened)
@@ -185,11 +186,8 @@ class _Product(Protected):
     def _fill(self) -> None:
         layout, place = self.layout, self.layout.place(self.link.rank)
         joins = place is not None and place.v in self.course.joining
-        if place is None or joins or self.step < 0:
-            self.a = self.b = self.c = None
-            self.step = -1
         if place is not None and not joins:
-            if self.b is None:
+            if self.step < 0:
                 self.b = _filled(self.B, place.p, layout.weights[place.v])
                 self.c, self.step = np.zeros_like(self.b), 0
             has_fill = self.link.rank < self.course.began

@@ -92,7 +92,7 @@ def app_of(directory: Path) -> Path:
     return write_app(directory, APP)
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("way", ["late", "sender", "receiver"])
 def test_each_replica_finds_in_parallel_files_what_is_there_without_replicas(
     start: Start, tmp_path: Path, way: str
@@ -121,7 +121,7 @@ HALF = """
 """
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("way", ["late", "sender", "receiver"])
 def test_a_leader_that_dies_in_the_middle_of_a_collective_write_changes_nothing(
     start: Start, tmp_path: Path, way: str
@@ -135,7 +135,7 @@ def test_a_leader_that_dies_in_the_middle_of_a_collective_write_changes_nothing(
     assert [each["replica"] for each in job.events("replica-lost")] == [0] and not named(job)
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize("replica", [0, 1, 2])
 def test_a_killed_replica_is_replaced_while_others_write(
     with_copies: Start, tmp_path: Path, replica: int
@@ -148,7 +148,7 @@ def test_a_killed_replica_is_replaced_while_others_write(
     assert replica in [each["replica"] for each in job.events("replica-lost")] and not named(job), kill
 
 
-@pytest.mark.rotate(3)
+@pytest.mark.rotate(6)
 @pytest.mark.parametrize("way", ["late", "sender", "receiver"])
 def test_a_bit_flipped_in_the_data_of_a_write_is_in_no_file_and_the_replica_is_named(
     start: Start, tmp_path: Path, way: str
@@ -162,7 +162,7 @@ def test_a_bit_flipped_in_the_data_of_a_write_is_in_no_file_and_the_replica_is_n
     assert named(job) == [(2, replica)], (flips, job.report())
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_what_the_rank_that_writes_means_wrongly_itself_is_in_no_file(start: Start, tmp_path: Path) -> None:
     wrong = '        mine[17] += step == 11 and rank == 0 and status()["replica"] == 1\n'
     marker = "        request = file.Iwrite_at"
@@ -176,7 +176,7 @@ def test_what_the_rank_that_writes_means_wrongly_itself_is_in_no_file(start: Sta
     assert named(job) == [(0, 1)]
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_two_replicas_that_differ_go_back_and_so_do_their_parallel_files(
     start: Start, tmp_path: Path
 ) -> None:
@@ -187,7 +187,7 @@ def test_two_replicas_that_differ_go_back_and_so_do_their_parallel_files(
     assert job.events("replica-differs"), flips
 
 
-@pytest.mark.rotate(4)
+@pytest.mark.rotate(8)
 @pytest.mark.parametrize(("taken", "then"), [(3, 3), (3, 2), (3, 1), (2, 3)])
 def test_an_open_parallel_file_in_a_checkpoint_is_gone_on_with_by_any_number_of_replicas(
     start: Start, tmp_path: Path, taken: int, then: int
@@ -208,7 +208,7 @@ def test_an_open_parallel_file_in_a_checkpoint_is_gone_on_with_by_any_number_of_
         again.close()
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_a_file_that_is_open_in_an_image_without_replicas_is_gone_on_with_without_them_only(
     start: Start, tmp_path: Path
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_file_that_is_open_in_an_image_without_replicas_is_gone_on_with_withou
     assert "open for writing" in again.stderr and "--redundancy 1" in again.stderr, again.stderr
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 def test_a_file_that_is_replaced_while_it_is_open_is_not_written_and_one_that_is_gone_is_not_made(
     start: Start, tmp_path: Path
 ) -> None:

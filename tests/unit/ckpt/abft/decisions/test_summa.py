@@ -75,6 +75,9 @@ class Product:
                 return
             self.course = decision.course
             self.meetings += 1
+            for rank in self.ranks.values():
+                if decision.drops(rank.number):
+                    rank.step, rank.a = -1, None
             dies = deaths > 0 and self.choose.random() < 0.9
             points = self.choose.randrange(40) if dies else 10**9
             if not self._go(decision, points):
@@ -127,8 +130,6 @@ class Product:
         assert layout is not None
         place = layout.place(rank.number)
         joins = place is not None and place.v in course.joining
-        if decision.is_new or place is None or joins:
-            rank.step, rank.a = -1, None
         if place is not None and not joins:
             if rank.step < 0:
                 assert rank.number < course.began, "it has no functions to fill from"
@@ -231,6 +232,21 @@ def test_a_started_process_protects_and_then_takes_the_place_of_the_next_one_tha
     assert twice.givers() == {3: 2}, "3 has not the function that gives A"
 
 
+def test_who_joins_new_checksums_holds_nothing_also_if_another_one_dies_at_once() -> None:
+    """Rank 0 of 2 × 2 processes and two that are idle: with one of these it joins new checksums. Before it has them, rank 4
+    dies, and the column was taken for complete."""
+    begun = summa.decide(summa.Course(2, 2, 1, BLOCKS, 8), {rank: Progress(rank) for rank in range(8)}).course
+    held = {rank: Progress(rank, step=3 if rank < 6 else -1) for rank in range(8) if rank != 3}
+    once = summa.decide(begun, held)
+    assert once.course.layout is not None and once.course.layout.checks == ((0, 6),) and once.drops(0)
+    assert not once.drops(1) and once.drops(7)
+    held = {rank: said._replace(step=-1) if once.drops(rank) else said for rank, said in held.items()}
+    del held[7]
+    twice = summa.decide(once.course, held)
+    assert twice.course.joining == (2,), "they are formed again"
+    assert twice.course.layout is not None and twice.course.layout.checks == ((0, 6),)
+
+
 def test_nobody_is_started_when_nothing_is_left_to_add() -> None:
     begun = begun_with(3)
     late = summa.decide(begun, {rank: Progress(rank, step=BLOCKS) for rank in (1, 2)}).course
@@ -299,6 +315,7 @@ MUTANTS = {
     "asked for when nothing is left": ("self.top >= self.blocks", "False"),
     "formed when nothing is left": ("layout.formed() if course.top < course.blocks else layout", "layout.formed()"),
     "nothing is formed first": ("joining=joining, steps", "steps"),
+    "who joins a column says that it holds what it held before": (" or place.v in self.course.joining", ""),
 }  # fmt: skip
 
 
@@ -317,5 +334,6 @@ def test_every_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
             simulated(seed)
         test_a_started_process_protects_and_then_takes_the_place_of_the_next_one_that_dies()
         test_when_nobody_has_the_result_any_more_all_go_on_from_the_layout_before()
+        test_who_joins_new_checksums_holds_nothing_also_if_another_one_dies_at_once()
         test_a_rank_of_the_data_that_has_filled_nothing_gets_all_panels()
         test_nobody_is_started_when_nothing_is_left_to_add()
