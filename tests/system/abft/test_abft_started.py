@@ -54,7 +54,7 @@ def test_one_after_the_other_dies_and_each_time_a_process_protects_again(start: 
     assert [event["rank"] for event in job.events("rank-died")] == [1, 5, 3]
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("verify", [False, True])
 def test_in_a_product_too_each_time_a_process_protects_again(start: Start, verify: bool) -> None:
     """The first one comes to be in a column of the data, and has no `fill`: a rank that has it gives it A's blocks. Nobody

@@ -267,13 +267,14 @@ DESCRIBED = """
 """
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(3)
+@pytest.mark.parametrize("turn", [0, *(pytest.param(turn, marks=pytest.mark.nightly) for turn in (1, 2, 3))])
 @pytest.mark.parametrize("way", ["late", "sender", "receiver"])
 def test_who_describes_a_one_sided_operation_wrongly_is_named_and_never_its_target(
-    start: Start, tmp_path: Path, way: str
+    start: Start, tmp_path: Path, way: str, turn: int
 ) -> None:
-    chance, app = Random(seed_of_the_commit()), write_app(tmp_path, BEGIN + DESCRIBED)
-    for number in range(6):
+    chance, app = Random(seed_of_the_commit() + turn), write_app(tmp_path, BEGIN + DESCRIBED)
+    for number in range(3):
         (tmp_path / str(number)).mkdir()
         rank, replica = chance.randrange(3), chance.randrange(3)
         place = f"seed={chance.randrange(1 << 20)},rank={rank},replica={replica},message={chance.randrange(1, 110)}"
