@@ -41,6 +41,7 @@ def test_a_rank_dies_at_a_call(
         check_calls(found)
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.turns(4)
 def test_a_rank_dies_at_a_call_with_look_ahead(
     start: Callable[..., Job], figures: Callable[[str, int], None]

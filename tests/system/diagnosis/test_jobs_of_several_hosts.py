@@ -206,6 +206,7 @@ def test_large_packets_that_are_lost_are_said(
         )
 
 
+@pytest.mark.rotate(2)
 def test_without_a_topology_the_own_end_of_the_way_is_looked_at(
     start: Callable[..., Job], cluster: JobCluster, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def changes_of(where: Path, seed: int, begins: Callable[[Any], None]) -> list[st
     return found
 
 
+@pytest.mark.rotate(2)
 def test_the_last_changes_are_the_same_without_the_fast_path(in_memory: Path) -> None:
     count = 0
     for seed in range(SEQUENCES):

@@ -319,6 +319,7 @@ def looked_at(look: type[Look] = Look) -> State:
     return state
 
 
+@pytest.mark.rotate(2)
 def test_an_agent_that_looks_misses_no_takeover() -> None:
     states, ends = explore(looked_at())
     assert states > 5_000
