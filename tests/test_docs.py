@@ -14,6 +14,8 @@ from ckpt.controller import errors
 from ckpt.controller.cli import arguments
 from tools import rooms
 
+pytestmark = pytest.mark.xdist_group("the whole source")  # one process parses it, and keeps the trees
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text()

@@ -18,6 +18,8 @@ import pytest
 
 from tools import rooms
 
+pytestmark = pytest.mark.xdist_group("the whole source")  # one process parses it, and keeps the trees
+
 ROLE = re.compile(r":(?:mod|class|func|meth|data|attr|exc):`~?(\.?[\w.]+)(?:\(\))?`")
 FILE = re.compile(r"(?<![\w/.<*-])((?:[\w-]+/)*[\w-]+\.(?:py|c|h))\b(?![\w(])")
 ENDING = re.compile(r"\.(?:py|c|h)\b")  # looked for first, since FILE takes ten times as long

@@ -22,6 +22,8 @@ import pytest
 from tools import rooms
 from tools.rooms import Import
 
+pytestmark = pytest.mark.xdist_group("the whole source")  # one process parses it, and keeps the trees
+
 MOST_FILES = 15  # of a room, beside its __init__.py
 MOST_SOURCES = 17  # of a folder, with all sources in C
 

@@ -14,6 +14,8 @@ import pytest
 from ckpt.image.interface.registry import BUILT_IN
 from tools import rooms
 
+pytestmark = pytest.mark.xdist_group("the whole source")  # one process parses it, and keeps the trees
+
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     "ckpt/image/compiled/",

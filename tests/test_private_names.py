@@ -31,6 +31,8 @@ import pytest
 
 from tools import rooms
 
+pytestmark = pytest.mark.xdist_group("the whole source")  # one process parses it, and keeps the trees
+
 ROOT = Path(__file__).parents[1]
 C_PLACES = {
     *(

@@ -15,6 +15,8 @@ import pytest
 
 from tools import rooms
 
+pytestmark = pytest.mark.xdist_group("the whole source")  # one process parses it, and keeps the trees
+
 MOST_LINES = 400
 MOST_LINES_OF_A_FUNCTION = 70
 REASONS = {

@@ -22,6 +22,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
 }  # fmt: skip
 
 
+@pytest.mark.rotate(2)
 def test_orders_by_chance_are_right(figures: Callable[[str, int], None]) -> None:
     first = 1000 * seed_of_the_commit()
     for size, count in ((2, 600), (3, 300)):

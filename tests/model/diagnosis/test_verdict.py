@@ -68,6 +68,7 @@ OF_WAITING = {
 }
 
 
+@pytest.mark.rotate(2)
 def test_all_small_graphs(figures: Count) -> None:
     figures("verdicts on small graphs, as the plain model's", checks.check_small(verdict))
 

@@ -23,6 +23,7 @@ def test_messages_of_table_1() -> None:
     assert counts["in"] == 2 * RANKS - 2 and RANKS - 1 <= counts["out"] <= 2 * RANKS + 10
 
 
+@pytest.mark.rotate(2)
 def test_figure_6() -> None:
     """Nobody loaded. (a) MPI is faster, and the less so the longer the data; (b) of many at once ours are."""
     ratios = [gain(1 << power) for power in (17, 21, 25)]

@@ -44,6 +44,7 @@ WAYS = """
 """
 
 
+@pytest.mark.rotate(2)
 def test_files_that_are_mapped_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
     undisturbed, killed = both(tmp_path, WAYS)
     assert killed.files == undisturbed.files

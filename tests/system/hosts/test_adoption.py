@@ -68,6 +68,7 @@ def goes_on_with_the_ranks(later: Job, incarnation: int = 0, times: int = 1) -> 
     assert not later.events("rank-started", incarnation=incarnation + 1)
 
 
+@pytest.mark.rotate(2)
 def test_the_controller_is_killed_and_the_next_one_goes_on_with_the_ranks(
     start: Start,
     hosts: Hosts,

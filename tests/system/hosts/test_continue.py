@@ -54,6 +54,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize(("fault", "proof"), FAULTS)
 def test_the_ranks_of_a_lost_host_have_failed_when_it_is_fenced(
     start: Callable[..., Job], hosts: Hosts, fault: Callable[[Hosts], None], proof: str
@@ -87,6 +88,7 @@ def test_the_ranks_of_a_lost_host_have_failed_when_it_is_fenced(
     hosts.wait_until_empty(hosts.names)
 
 
+@pytest.mark.rotate(2)
 def test_a_job_goes_on_from_a_checkpoint_without_the_ranks_of_a_host_that_is_not_there_any_more(
     start: Callable[..., Job], hosts: Hosts
 ) -> None:
@@ -266,6 +268,7 @@ def failed(job: Job) -> set[int]:
     return {e["rank"] for e in job.events("continuing")}
 
 
+@pytest.mark.rotate(2)
 def test_the_next_controller_goes_on_with_the_ranks_that_are_left(
     start: Callable[..., Job],
     hosts: Hosts,

@@ -93,6 +93,7 @@ LOST = """
 """
 
 
+@pytest.mark.rotate(2)
 def test_two_copies_outlive_the_masters_host(start: Callable[..., Job], hosts: Hosts, tmp_path: Path) -> None:
     """Both copies of what rank 0 gave, and both of rank 1, were on the host of these two."""
     job = start(
@@ -114,6 +115,7 @@ def test_two_copies_outlive_the_masters_host(start: Callable[..., Job], hosts: H
     assert [job.output(rank) for rank in (2, 3)] == ["whole\n"] * 2, job.report()
 
 
+@pytest.mark.rotate(2)
 def test_a_copy_lies_where_another_host_has_it(
     start: Callable[..., Job], hosts: Hosts, tmp_path: Path
 ) -> None:

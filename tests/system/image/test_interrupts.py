@@ -71,6 +71,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.timeout(300)
 def test_a_program_interrupted_anywhere_in_the_library_goes_on(
     start: Callable[..., Job], tmp_path: Path

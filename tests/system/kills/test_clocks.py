@@ -118,6 +118,7 @@ def needs_time_namespaces() -> None:
         pytest.skip(f"no time namespaces here: {probe.stderr.decode().strip()}")
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.parametrize(
     "program, first, then",
     [

@@ -150,6 +150,7 @@ def many_kills(tmp_path: Path, wanted: int, mean_s: float, stalls: float = 0.0) 
     return {**total, "stalls": stalled, "jobs": jobs}
 
 
+@pytest.mark.rotate(2)
 @pytest.mark.timeout(300)
 def test_a_few_random_kills(tmp_path: Path) -> None:
     many_kills(tmp_path, 10, 0.7)

@@ -36,6 +36,7 @@ def idle(start: Callable[..., Job], directory: Path, ranks: int, **options: obje
     return job, [len(os.listdir(f"/proc/{job.pid(rank)}/fd")) for rank in range(ranks)]
 
 
+@pytest.mark.rotate(2)
 def test_a_rank_is_connected_to_those_it_has_talked_to(start: Callable[..., Job], tmp_path: Path) -> None:
     job, few = idle(start, tmp_path, 4, name="few")
     other, more = idle(start, tmp_path, 12, name="more")

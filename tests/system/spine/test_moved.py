@@ -31,6 +31,7 @@ APP = """
 """
 
 
+@pytest.mark.rotate(2)
 def test_a_restart_after_the_directory_has_moved_and_the_script_has_changed(tmp_path: Path) -> None:
     before, now = tmp_path / "before", tmp_path / "now"
     before.mkdir()

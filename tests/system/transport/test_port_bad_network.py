@@ -238,6 +238,7 @@ def over_restarts(lay: Lay, directory: Path, index: int, *, messages: int, resta
     return cable.remove()
 
 
+@pytest.mark.rotate(2)
 def test_every_message_once_and_in_order_over_restarts(lay: Lay, tmp_path: Path) -> None:
     counts = over_restarts(lay, tmp_path / "0", 0, messages=20_000, restarts=4)
     print(f"40000 messages, 4 restarts, {dict(counts)}, CKPT_SEED={SEED}")

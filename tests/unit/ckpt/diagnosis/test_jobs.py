@@ -100,6 +100,7 @@ def test_a_host_that_nobody_has_tried_to_reach_is_not_said_to_answer() -> None:
     assert gone["text"] == "unknown fault: host b is gone, nobody could tell why"
 
 
+@pytest.mark.rotate(2)
 def test_no_host_that_is_well_is_ever_named() -> None:
     """One to three true faults (a host cut off, a pair cut), any hosts mute: whoever is named was cut off."""
     named = 0

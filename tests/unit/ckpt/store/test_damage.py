@@ -49,6 +49,7 @@ def is_detected(job: JobDirectory, files: dict[str, bytes]) -> bool:
     return False
 
 
+@pytest.mark.rotate(2)
 def test_every_flipped_bit_of_a_small_image_is_detected(job: JobDirectory) -> None:
     _, disk = small_image(job)
     files = disk.files

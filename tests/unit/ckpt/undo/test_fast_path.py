@@ -100,6 +100,7 @@ def but_failed_removals(records: Iterable[Record]) -> list[Record]:
     return found
 
 
+@pytest.mark.rotate(2)
 def test_the_log_is_the_same_without_the_fast_path(in_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Else it depends on a tick which files are surely new
     monkeypatch.setattr(keeping.time, "time_ns", lambda: 0)

@@ -162,6 +162,7 @@ def close_all(where: Path) -> None:
                 os.close(fd)
 
 
+@pytest.mark.rotate(2)
 def test_the_process_is_killed_before_any_call(in_memory: Path) -> None:
     """The log is whole, and what it says is enough."""
     for number in range(1000):
@@ -222,6 +223,7 @@ def test_any_call_fails(in_memory: Path, error: int, forever: bool) -> None:
     assert named > 10
 
 
+@pytest.mark.rotate(2)
 def test_where_nothing_can_be_written_any_more_a_later_process_knows_it(in_memory: Path) -> None:
     """As with a quota on btrfs: new modes are all that the file system still takes. Nobody remembers what was told."""
     named = 0

@@ -138,6 +138,7 @@ def test_a_file_that_was_only_opened_has_not_changed(work: Watched) -> None:
     assert seen.unrecorded() == []
 
 
+@pytest.mark.rotate(2)
 def test_a_file_that_was_put_back_just_before_has_not_changed(work: Watched) -> None:
     """Found with a rank that was killed while it opened its files again: they were told to be changed by another program."""
     seen = Seen(work)

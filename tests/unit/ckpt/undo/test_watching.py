@@ -152,6 +152,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
+@pytest.mark.rotate(2)
 def test_whatever_a_program_does_is_seen_and_undone(in_memory: Path) -> None:
     operations = [*OPERATIONS, "hold", "hold", "use", "use", "use", "let_go"]
     for seed in range(SEQUENCES):

@@ -265,6 +265,7 @@ def random_case(seed: int) -> Case:
     return Case(when(), when(), window(), window(), window(), window(), slow, rates)
 
 
+@pytest.mark.rotate(2)
 def test_never_two_in_every_case() -> None:
     ends = {World(case).run() for case in cases()}
     assert ends == {"adopted", "runs", "ended"}

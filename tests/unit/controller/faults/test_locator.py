@@ -147,6 +147,7 @@ def test_what_hosts_have_said_is_the_answer_where_nothing_else_comes(bench: Benc
     assert child.process.poll() is not None
 
 
+@pytest.mark.rotate(2)
 def test_files_that_hang_are_not_waited_for(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "ckpt").mkdir()
     os.mkfifo(tmp_path / "ckpt" / "topology.toml")

@@ -280,7 +280,6 @@ def explore(
 
 
 @pytest.mark.rotate(2)
-@pytest.mark.rotate(2)
 @pytest.mark.parametrize("tolerant", [True, False])
 def test_in_every_order(tolerant: bool) -> None:
     states, broken = explore(depth=4, tolerant=tolerant)

@@ -92,6 +92,7 @@ def test_a_moved_field_is_refused_by_name_and_not_crashed_into(field: str, tmp_p
     assert "build ckpt again" in done.stdout
 
 
+@pytest.mark.rotate(2)
 def test_the_extension_is_built_where_frames_are_not_known(tmp_path: Path) -> None:
     """A minor version that is not known (3.14): `pip install` failed, because a name was declared with frames only."""
     built = tmp_path / f"_frames{sysconfig.get_config_var('EXT_SUFFIX')}"

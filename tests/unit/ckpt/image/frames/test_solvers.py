@@ -109,6 +109,7 @@ def test_an_image_of_a_call_of_scipy_that_was_resumed(tmp_path: Path, call: str)
     resumed_output(tmp_path, program(CALLS[call], "(1, 4, 9)"), places=[3])
 
 
+@pytest.mark.rotate(2)
 def test_what_a_function_changes_in_its_argument_reaches_the_solver(tmp_path: Path) -> None:
     """It is memory of the solver. The first call of the function is in the image, before it changes something."""
     resumed_output(tmp_path, program("integrate.odeint(clipped, [-1.0, 2.0], [0, 1]).tolist()", "(1,)"))
@@ -132,6 +133,7 @@ def test_an_image_waits_where_a_call_of_scipy_could_not_be_made_again(tmp_path: 
     assert refusals(tmp_path, program(WAITS[call], "(3,)"))
 
 
+@pytest.mark.rotate(2)
 def test_a_solver_that_depends_on_more_than_its_arguments_is_an_error(tmp_path: Path) -> None:
     """A stand-in is told of a function that is none of these: it must not go on with other numbers."""
     source = program("asked(f)", "(2,)").replace(

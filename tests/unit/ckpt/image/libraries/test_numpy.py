@@ -187,6 +187,7 @@ def test_no_image_was_made_while_arrays_were_broadcast_together() -> None:
     assert again.iters[0].base is column_again and together.index == 1
 
 
+@pytest.mark.rotate(2)
 def test_types_that_numpy_has_once_are_themselves_so_pickles_of_the_program_are_the_same_bytes() -> None:
     """Arrays that came back had another ``float64`` than those made later: a model that a program saved was another file."""
     for character in np.typecodes["All"]:

@@ -69,6 +69,7 @@ def test_a_dictionary_held_twice_stays_shared() -> None:
     assert copy.__dict__ is attributes
 
 
+@pytest.mark.rotate(2)
 def test_deep_structures_do_not_overflow() -> None:
     head: Any = None
     for _ in range(100_000):

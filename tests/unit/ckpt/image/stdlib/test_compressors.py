@@ -23,6 +23,7 @@ def saved_and_made(compressor: Any) -> Any:
     return make(*pickle.loads(pickle.dumps(arguments)))
 
 
+@pytest.mark.rotate(2)
 @given(
     wbits=st.sampled_from([RAW, -9, -12, ZLIB, 9, GZIP, 25]),
     level=st.integers(0, 9),

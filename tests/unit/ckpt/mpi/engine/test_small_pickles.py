@@ -58,6 +58,7 @@ def knot(kind: str) -> Any:
     return whole if kind == "tuple" else inner
 
 
+@pytest.mark.rotate(2)
 @given(OBJECTS_OF_ALL_KINDS)
 @example("")
 @example("ä")
@@ -132,6 +133,7 @@ def test_what_only_looks_plain_is_left_to_pickle(value: Any) -> None:
     assert loaded == value and type(loaded) is type(value)
 
 
+@pytest.mark.rotate(2)
 @given(OBJECTS_OF_ALL_KINDS, st.data())
 def test_damaged_pickles_are_read_as_pickle_reads_them(value: Any, data: st.DataObject) -> None:
     damaged = bytearray(pickle.dumps(value, data.draw(st.integers(2, 5))))

@@ -219,6 +219,7 @@ def test_an_edited_job_file_is_refused(job: JobDirectory) -> None:
     assert caught.value.exit_code == 12
 
 
+@pytest.mark.rotate(2)
 def test_every_flipped_bit_of_job_file_and_key_is_detected(job: JobDirectory) -> None:
     for name in ("job.json", "key"):
         path = Path(job.path) / name

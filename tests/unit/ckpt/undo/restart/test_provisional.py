@@ -253,6 +253,7 @@ def test_all_is_given_and_taken_back_or_kept_killed_at_any_step(where: str) -> N
     assert done > SEQUENCES // 2
 
 
+@pytest.mark.rotate(2)
 def test_files_that_are_recorded_together_are_given_and_taken_back_killed_at_any_step(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

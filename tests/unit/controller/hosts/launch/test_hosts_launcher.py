@@ -49,6 +49,7 @@ def launcher(tmp_path: Path, job: JobDirectory) -> Iterator[HostsLauncher]:
         found.close()
 
 
+@pytest.mark.rotate(2)
 def test_a_controller_that_is_held_up_for_longer_than_a_lease_loses_no_host(launcher: HostsLauncher) -> None:
     """By a disk, say. Renewals are answered beside what holds it up."""
     assert len(launcher.nodes(2)) == 2
@@ -206,6 +207,7 @@ def test_with_many_hosts_each_knocks_at_those_that_follow() -> None:
     assert others_of(1, {1: "h:1", 2: "h:2"}) == {"2": "h:2"}
 
 
+@pytest.mark.rotate(2)
 def test_an_agent_that_dials_in_too_late_ends_with_its_controller(tmp_path: Path, job: JobDirectory) -> None:
     """Its engine's command is slow, and lives on when that is killed here, as behind ssh."""
     begun = tmp_path / "begun"
