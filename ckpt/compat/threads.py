@@ -37,6 +37,7 @@ __all__ = [
     "has_been_woken",
     "is_foreign",
     "is_registry_locked",
+    "ident_of",
     "keep_from_joining",
     "new_handle",
     "own_locks",
@@ -101,6 +102,11 @@ SAVED_STATE = "saved_state"
 
 _STATE = ("_tstate_lock", "_handle")
 _OWNER = re.compile(r"owner=(\d+) count=(\d+)")
+
+
+def ident_of(thread: threading.Thread) -> int:
+    """The identifier; 0: it was not started, or its ``__init__`` has not been called yet (``ident`` raises then)."""
+    return vars(thread).get("_ident") or 0
 
 
 def is_foreign(thread: threading.Thread) -> bool:

@@ -3,6 +3,9 @@
     a frame that is not whole          a call is being set up or torn down, a class is being created, a generator runs
                                        outside of its own context
     a frame of the import system       a lock of the import system, and a module of which a part is there, cannot be saved
+    a frame with the table of all      both hold objects of ckpt that belong to this process
+    threads, or with what ckpt calls
+    before functions of `signal`
     a frame that holds a lock of       a new process has a lock of its own there, which nobody holds: the frame would
     the tables of `threading`          release it
     a frame with numbers in it that    a table of objects by their addresses, or a hash that may come from an address: the
@@ -51,14 +54,17 @@ STOPPED = 128  # stopped for the capture, before the instruction
 UNUSABLE = _IN_FLIGHT | _INCOMPLETE | _FOREIGN_EXC
 
 _IMPORT_SYSTEM = frozenset(IMPORT_SYSTEM_FILES)
-_BY_NUMBER = (
+_OF_THIS_PROCESS = (
     (("copy", "deepcopy"), "objects are being told apart by their addresses"),
     (PICKLER_SAVE, "objects are being told apart by their addresses"),
     *((place, "files are being told apart by their inode numbers") for place in COMPARE_INODES),
+    (("threading", "Thread.__init__"), "a thread is being made"),
+    *((("signal", name), "a signal handler is being set or looked up") for name in ("signal", "getsignal")),
 )
-"""Functions that hold numbers which are others after a restart, module and qualified name: a table of objects by their
-addresses; the inode of a file, of which a restart may make a new one."""
-_CODE_NAMES = frozenset(place[1].rpartition(".")[2] for place, _ in _BY_NUMBER)
+"""Functions, module and qualified name, that hold what is another one after a restart: a table of objects by their
+addresses; the inode of a file, of which a restart may make a new one; the table of all threads; what ckpt calls before the
+functions of `signal` in C."""
+_CODE_NAMES = frozenset(place[1].rpartition(".")[2] for place, _ in _OF_THIS_PROCESS)
 _LARGEST_COUNT = 1 << 20
 """Larger numbers may be hashes, or made from addresses."""
 
@@ -90,8 +96,8 @@ ckpt.reduction: a package on ckpt's public names, whose thread is one of the pro
 
 
 def check_library(code: CodeType, func: Any, lasti: int, *, is_other_thread: bool = False) -> None:
-    """Raise Refused for a frame of the import system, or of a function of `_BY_NUMBER`; in another thread than the main one
-    also for a frame of ckpt."""
+    """Raise Refused for a frame of the import system, or of a function of `_OF_THIS_PROCESS`; in another thread than the
+    main one also for a frame of ckpt."""
     name = getattr(func, "__globals__", {}).get("__name__") or "" if is_other_thread else ""
     if name.startswith("ckpt.") and not name.startswith(_LIKE_A_PROGRAM) and not is_captured_in_threads(func):
         raise Refused("it is inside of a call of ckpt", location(code, lasti))
@@ -99,7 +105,7 @@ def check_library(code: CodeType, func: Any, lasti: int, *, is_other_thread: boo
         return
     if code.co_filename in _IMPORT_SYSTEM:
         raise Refused("an import is in progress", location(code, lasti))
-    for (module, name), reason in _BY_NUMBER:
+    for (module, name), reason in _OF_THIS_PROCESS:
         found: Any = sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, part, None)

@@ -28,11 +28,11 @@ __all__ = ["REDUCERS", "reduce_rlock", "reduce_thread", "reduce_thread_local"]
 def reduce_thread(pickler: Saver, thread: threading.Thread) -> Any:
     """The reducer for threads: saves the attributes without the interpreter's handle."""
     attributes = stdlib.thread_attributes(thread)
-    if pickler.threads.get(thread.ident or 0, (None,))[0] is thread:
+    ident = threads.ident_of(thread)
+    if pickler.threads.get(ident, (None,))[0] is thread:
         attributes |= threads.state_of(thread)
         return make_thread, (type(thread),), attributes, None, None, fill_running_thread
-    started = thread.ident is not None
-    return make_thread, (type(thread),), (attributes, started), None, None, fill_thread
+    return make_thread, (type(thread),), (attributes, ident != 0), None, None, fill_thread
 
 
 def make_thread(cls: type) -> Any:

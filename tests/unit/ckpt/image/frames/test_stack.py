@@ -1398,3 +1398,45 @@ emit(copied[0] is copied[2])
     report = sweep(program)
     assert not report["failures"] and report["refused"]["objects are being told apart by their addresses"] > 4
     assert report["captured"]
+
+
+def test_a_thread_that_is_being_made_is_waited_for(sweep):
+    """By random programs: the table of all threads was in the image, with those of ckpt; a round was lost to it."""
+    program = """
+import threading
+thread = threading.Thread(target=emit, name="made")
+emit(thread.name)
+"""
+    report = sweep(program)
+    assert not report["failures"] and not report["unpicklable"]
+    assert report["refused"]["a thread is being made"] > 4
+
+
+def test_a_thread_whose_init_has_not_been_called_yet_is_in_an_image(sweep):
+    """By random programs: "Thread.__init__() not called"."""
+    program = """
+import threading
+class Late(threading.Thread):
+    def __init__(self):
+        self.value = work(3)
+        super().__init__(name="late")
+    def run(self):
+        emit(self.value)
+late = Late()
+late.run()
+emit((late.name, late.ident))
+"""
+    report = sweep(program)
+    assert not report["failures"] and not report["unpicklable"]
+
+
+def test_while_a_signal_handler_is_set_or_looked_up_no_image_is_taken(sweep):
+    """By random programs with asyncio: ckpt's own function before that in C was in the image; a round was lost to it."""
+    program = """
+import signal
+signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+emit(signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN)
+"""
+    report = sweep(program)
+    assert not report["failures"]
+    assert report["refused"]["a signal handler is being set or looked up"] > 4
