@@ -327,7 +327,7 @@ class ReplicaSupervisor(Copies):
             left = Log("rank-left", {"rank": event.rank, **process})
             failed = self._failed_too(rank, replica, event.code, now_ns) if event.code else []
             return [left, *failed, *self._check_inquiry(now_ns)]
-        who = f"replica {replica} of rank {rank}"
+        who = self._called(event.rank)
         if event.signal is not None:
             why = f"{who} was killed by {signal_name(event.signal)}"
             cause = "lost" if event.signal in (KILL, TERM) else "wrong"  # a crash may come of a wrong value
@@ -340,6 +340,9 @@ class ReplicaSupervisor(Copies):
             Log("rank-died", {"rank": event.rank, **process}),
             *self._ended(replica, outcome, f"{who} left", now_ns),
         ]
+
+    def _called(self, rank: int) -> str:
+        return "replica {1} of rank {0}".format(*self.numbers.parts(rank))
 
     def _failed_after_release(self, event: Died) -> bool:
         """A process that is killed after the release changes nothing: the result has been compared. Nor does one of a plane
@@ -356,7 +359,9 @@ class ReplicaSupervisor(Copies):
         if event.rank in self.clones.voiceless:
             why = event.exception or f"exit code {event.exit_code}"
             return self.clones.give_up(why, now_ns, hopeless=event.exit_code == EXIT_INCOMPATIBLE)
-        if self.phase not in ("starting", "running") or replica not in self.planes:
+        if self.phase not in ("starting", "running"):
+            return super()._program_error(event, now_ns)
+        if replica not in self.planes:
             return self._failed_too(rank, replica, event.exit_code, now_ns, self._sent(rank, replica))
         fields = {
             "rank": event.rank,
@@ -365,7 +370,7 @@ class ReplicaSupervisor(Copies):
             "traceback": event.traceback,
         }
         outcome = ("failed", rank, event.exit_code, *self._sent(rank, replica))
-        who = f"replica {replica} of rank {rank} failed with exit code {event.exit_code}"
+        who = f"{self._called(event.rank)} failed with exit code {event.exit_code}"
         why = f"{who}: {event.exception}" if event.exception else who
         return [Log("rank-failed", fields), *self._ended(replica, outcome, why, now_ns)]
 

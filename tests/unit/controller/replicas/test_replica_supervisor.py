@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
+from ckpt.controller.errors import EXIT_INCOMPATIBLE, EXIT_REPLICAS_DIFFER
 from ckpt.controller.replicas.coordinator import AGAIN_MAX, AGAIN_NS, ReplicaCoordinator
 from ckpt.controller.replicas.copies import SILENT_NS
 from ckpt.controller.replicas.ends import Ends
@@ -48,6 +48,7 @@ from ckpt.controller.supervision.events import (
     ProgramError,
     PutFilesBack,
     Ready,
+    Say,
     Send,
     Terminate,
     Tick,
@@ -176,6 +177,23 @@ def test_a_replica_that_is_killed_while_it_loads_is_not_waited_for_by_those_that
     assert job.actions[-1] == KeepFiles(job.run)
     job.feed(FilesKept(job.run))
     assert job.supervisor.phase == "running"
+
+
+@pytest.mark.parametrize(
+    ("code", "what"), [(EXIT_INCOMPATIBLE, "failed with exit code 13"), (12, "cannot go on")]
+)
+def test_who_cannot_load_its_image_is_called_by_its_rank_and_not_by_the_number_of_its_process(
+    code: int, what: str
+) -> None:
+    job = Job(ranks=2, replicas=3)
+    job.supervisor.phase, job.supervisor.resumed, job.supervisor.addresses = "starting", 5, {}
+    job.supervisor.lines.epochs = [5]
+    job.feed(ProgramError(4, job.run, code, "why"))
+    job.feed(ProgramError(3, job.run, code, "another reason"))
+    said = " ".join(each.text for each in job.actions if isinstance(each, Say))
+    ends = "" if (end := job.end()) is None else end.reason
+    assert f"replica 1 of rank 1 {what}" in said + ends and "rank 4" not in said + ends
+    assert "replica 0 of rank 1 cannot go on from epoch 5 either: another reason" in said
 
 
 @pytest.mark.parametrize("odd", [0, 1, 2])
