@@ -38,7 +38,8 @@ PURE = {
     "ckpt.compat": "interpreter",
     "ckpt.controller": "errors",
     "ckpt.controller.doctor": "facts problems report",
-    "ckpt.controller.replicas": "clones coordinator copies ends events inquiries lines memory stalls supervisor text",
+    "ckpt.controller.replicas": "clones coordinator copies ends events inquiries lines memory silence stalls supervisor "
+    "text",
     "ckpt.controller.faults": "link_failures slowness",
     "ckpt.controller.adoption": "roster verdict",
     "ckpt.controller.sharing": "proof",

@@ -22,6 +22,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
+from ckpt.errors import IncompatibleImage
 from ckpt.image.errors import ImageError, RestoreError
 from ckpt.image.files import cuts, numbers, reopen, standard_input, standard_output
 from ckpt.image.files.descriptors import note_baseline
@@ -29,7 +30,7 @@ from ckpt.image.frames import running
 from ckpt.image.interface.registry import libraries
 from ckpt.image.modules import package_baseline, package_restore
 from ckpt.image.modules.references import import_all
-from ckpt.image.modules.versions import compare_versions
+from ckpt.image.modules.versions import compare_versions, of_another_ckpt
 from ckpt.image.pickling.pickler import collector_off
 from ckpt.image.process import limits, resources, signals
 from ckpt.image.process.settings import warnings_ignored
@@ -233,7 +234,11 @@ def _load_value(unpickler: ImageUnpickler, label: Label) -> Any:
         raise _refused(label, failure) from failure
 
 
-def _refused(label: Label, failure: Exception) -> RestoreError:
+def _refused(label: Label, failure: Exception) -> RestoreError | IncompatibleImage:
+    if isinstance(failure, IncompatibleImage):
+        return failure
+    if (found := of_another_ckpt(failure)) is not None:
+        return found
     text = str(failure) if isinstance(failure, ImageError) else f"{type(failure).__name__}: {failure}"
     return RestoreError(f"{_label_text(label)}: {text}")
 

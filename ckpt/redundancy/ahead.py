@@ -6,7 +6,7 @@ a replica remembers of its messages (:data:`ckpt.redundancy.digest.RING`) reache
 verified checkpoint does not wait for long.
 
     a floor is told     only where the replicas of a rank are apart by half of that, or were
-    slow                a replica that is stopped holds the others up, until it is taken out (`SILENT_NS` of the supervisor)
+    slow                a replica that is stopped holds the others up, until it is taken out (`SILENT_NS` of the controller)
     stalled             one whose count does not change for STALLED_NS holds nobody up: it may wait for what never comes
 
 Nobody waits for ever. Take the slowest replica of each rank: it does not wait for the bound. What one of them is to receive

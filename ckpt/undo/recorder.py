@@ -499,7 +499,7 @@ class Recorder:
     def _new_above(self, directory: str) -> list[str]:
         """The directory, if it is new or below a new one, and those above it, up to one that this rank has made."""
         found: list[str] = []
-        while self._made and directory not in self._moves and directory != dirname(directory):
+        while directory not in self._moves and directory != dirname(directory):
             found.append(directory)
             if directory in self._made:
                 return found

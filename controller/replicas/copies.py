@@ -11,19 +11,17 @@ Not here: when a plane is lost, and what ends of processes of a copy mean (`supe
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 from ckpt.controller.replicas.clones import Clones
 from ckpt.controller.replicas.coordinator import ReplicaCoordinator
 from ckpt.controller.replicas.events import JoinVoices
 from ckpt.controller.replicas.inquiries import Inquiries
+from ckpt.controller.replicas.silence import Silence
 from ckpt.controller.replicas.stalls import Stalls
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import Action, Send
 from ckpt.redundancy.ahead import Floors
-
-SILENT_NS: Final = 10_000_000_000
-"""A plane of which a process has told nothing for so long is lost, while most others are well."""
 
 
 class Copies(Inquiries):
@@ -32,8 +30,7 @@ class Copies(Inquiries):
 
     floors: Floors
     stalls: Stalls
-    heard_ns: dict[int, int]
-    """Process → when it has told something."""
+    silence: Silence
 
     def __init__(
         self,
@@ -103,7 +100,8 @@ class Copies(Inquiries):
         for vote in self.votes:
             vote.join(plane)
         processes = self.numbers.of_plane(plane)
-        self.heard_ns |= dict.fromkeys(processes, now_ns + SILENT_NS)
+        for process in processes:
+            self.silence.waits(process)
         table = self._table()
         origins = [[each, *origin] for each, origin in self.lineage.origins.items()]
         return [

@@ -78,5 +78,9 @@ class Stalls:
             places.setdefault(tuple(counts[plane] for counts in self.counts), set()).add(plane)
         return max(places.values(), key=len, default=set())
 
+    def came_on_ns(self, plane: int) -> int:
+        """When a process of this plane last sent something, or its program ended."""
+        return max(changed_ns[plane] for changed_ns in self._changed_ns)
+
     def _is_behind(self, plane: int) -> bool:
         return any(counts[plane] < counts[other] for counts in self.counts for other in self.planes)

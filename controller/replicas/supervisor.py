@@ -6,8 +6,8 @@ with it: the others of the plane would wait for it, or have its wrong data. The 
 
     computes ──a process died───────────────────────────────▶ lost
              ──digests, text or result differ from most─────▶ lost, as wrong
-             ──a process is silent for SILENT_NS, while most
-               other planes are not (stopped: SIGSTOP)───────▶ lost
+             ──a process is silent, while most other planes
+               are not (stopped: SIGSTOP; `silence`)─────────▶ lost
              ──it does not come on, though it answers, while
                another one has come further (`stalls`)──────▶ lost; or the others are, or all go back
              ──its program ended with an error, or left──────▶ ended: its outcome still counts
@@ -38,7 +38,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from ckpt.controller.errors import EXIT_INCOMPATIBLE
-from ckpt.controller.replicas.copies import SILENT_NS, Copies
+from ckpt.controller.replicas.copies import Copies
 from ckpt.controller.replicas.ends import FINISHED, Ends, came_to
 from ckpt.controller.replicas.events import (
     CopyFailed,
@@ -53,6 +53,7 @@ from ckpt.controller.replicas.events import (
 )
 from ckpt.controller.replicas.inquiries import Outcome, what_of, where_of
 from ckpt.controller.replicas.memory import Memories
+from ckpt.controller.replicas.silence import LOOK_NS, SILENT_NS, START_NS, Silence
 from ckpt.controller.replicas.stalls import Stalls
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.events import (
@@ -64,7 +65,6 @@ from ckpt.controller.supervision.events import (
     Event,
     Finished,
     Hello,
-    Loaded,
     Log,
     ProgramError,
     Say,
@@ -77,7 +77,6 @@ from ckpt.redundancy.ahead import Floors
 
 LAST_PLANE_NS: Final = 5_000_000_000
 ENDS_NS: Final = 10_000_000_000
-LOOK_NS: Final = 1_000_000_000
 KILL: Final = 9
 TERM: Final = 15
 
@@ -97,7 +96,7 @@ class ReplicaSupervisor(Copies):
         self.is_late = False
         self.patience_ns: int | None = None
         self.is_read = False
-        self.heard_ns: dict[int, int] = {}
+        self.silence = Silence(0)
         self.look_ns: int | None = None
 
     def describe(self) -> list[dict[str, Any]]:
@@ -138,7 +137,7 @@ class ReplicaSupervisor(Copies):
             case Reported():
                 return self._reported(event, now_ns) if event.incarnation == self.incarnation else []
             case LineTold():
-                self.heard_ns[event.rank] = max(now_ns, self.heard_ns.get(event.rank, 0))
+                self.silence.heard(event.rank)
                 is_present = event.incarnation == self.incarnation
                 return self.coordinator.line_told(event, now_ns) if is_present else []
             case MemoryTold():
@@ -171,8 +170,6 @@ class ReplicaSupervisor(Copies):
                 if self.look_ns is not None and now_ns >= self.look_ns:
                     actions = [*actions, *self._look_for_silence(now_ns)]
                 return actions
-            case Loaded(rank=process) if event.incarnation == self.incarnation:
-                self.heard_ns[process] = now_ns + SILENT_NS  # it tells nothing before all have loaded
             case AgentLost():
                 self.patience_ns = self.ends_ns = None
         return super()._dispatch(event, now_ns)
@@ -182,20 +179,18 @@ class ReplicaSupervisor(Copies):
         self.floors = Floors(self.numbers.ranks, self.planes, now_ns)
         self.stalls = Stalls(self.numbers.ranks, self.planes, now_ns)
         self.look_ns = now_ns + LOOK_NS
-        self.heard_ns = dict.fromkeys(range(self.size), now_ns)
+        self.silence = Silence(now_ns)
         return super()._launch(reason, now_ns)
 
     def _hello(self, event: Hello, now_ns: int) -> list[Action]:
         if event.rank in self.clones.voiceless:
             self.addresses[event.rank] = event.address
             return self._join(now_ns) if self.clones.there(event.rank) else []
-        if self.phase == "starting":
-            self.heard_ns[event.rank] = now_ns + SILENT_NS  # it tells nothing before all are there
         return [*super()._hello(event, now_ns), *self._check_outcomes(now_ns)]
 
     def _reported(self, event: Reported, now_ns: int) -> list[Action]:
         rank, replica = self.numbers.parts(event.rank)
-        self.heard_ns[event.rank] = max(now_ns, self.heard_ns.get(event.rank, 0))
+        self.silence.heard(event.rank)
         if event.held is not None:
             self.clones.held(event.rank, event.held)
             return []
@@ -230,7 +225,7 @@ class ReplicaSupervisor(Copies):
         return [*floors, *caught_up]
 
     def _memory_told(self, event: MemoryTold, now_ns: int) -> list[Action]:
-        self.heard_ns[event.rank] = max(now_ns, self.heard_ns.get(event.rank, 0))
+        self.silence.heard(event.rank)
         actions = self.memories.told(event) if event.incarnation == self.incarnation else []
         self.compared |= self.memories.verified
         return actions
@@ -327,7 +322,7 @@ class ReplicaSupervisor(Copies):
             left = Log("rank-left", {"rank": event.rank, **process})
             failed = self._failed_too(rank, replica, event.code, now_ns) if event.code else []
             return [left, *failed, *self._check_inquiry(now_ns)]
-        who = f"replica {replica} of rank {rank}"
+        who = self._called(event.rank)
         if event.signal is not None:
             why = f"{who} was killed by {signal_name(event.signal)}"
             cause = "lost" if event.signal in (KILL, TERM) else "wrong"  # a crash may come of a wrong value
@@ -340,6 +335,9 @@ class ReplicaSupervisor(Copies):
             Log("rank-died", {"rank": event.rank, **process}),
             *self._ended(replica, outcome, f"{who} left", now_ns),
         ]
+
+    def _called(self, rank: int) -> str:
+        return "replica {1} of rank {0}".format(*self.numbers.parts(rank))
 
     def _failed_after_release(self, event: Died) -> bool:
         """A process that is killed after the release changes nothing: the result has been compared. Nor does one of a plane
@@ -356,7 +354,9 @@ class ReplicaSupervisor(Copies):
         if event.rank in self.clones.voiceless:
             why = event.exception or f"exit code {event.exit_code}"
             return self.clones.give_up(why, now_ns, hopeless=event.exit_code == EXIT_INCOMPATIBLE)
-        if self.phase not in ("starting", "running") or replica not in self.planes:
+        if self.phase not in ("starting", "running"):
+            return super()._program_error(event, now_ns)
+        if replica not in self.planes:
             return self._failed_too(rank, replica, event.exit_code, now_ns, self._sent(rank, replica))
         fields = {
             "rank": event.rank,
@@ -365,7 +365,7 @@ class ReplicaSupervisor(Copies):
             "traceback": event.traceback,
         }
         outcome = ("failed", rank, event.exit_code, *self._sent(rank, replica))
-        who = f"replica {replica} of rank {rank} failed with exit code {event.exit_code}"
+        who = f"{self._called(event.rank)} failed with exit code {event.exit_code}"
         why = f"{who}: {event.exception}" if event.exception else who
         return [Log("rank-failed", fields), *self._ended(replica, outcome, why, now_ns)]
 
@@ -505,6 +505,10 @@ class ReplicaSupervisor(Copies):
         slow = self.planes - self.outcomes.keys()
         if self.phase != "running" or not slow:
             return []
+        came_on_ns = max(map(self.stalls.came_on_ns, slow))
+        if now_ns < came_on_ns + LAST_PLANE_NS:  # slow is not wrong
+            self.patience_ns = came_on_ns + LAST_PLANE_NS
+            return []
         why = f"replica {' and '.join(map(str, sorted(slow)))} of the ranks has not finished with the others"
         log = Log("replica-lost", {"rank": None, "replica": min(slow), "reason": why})
         return [log, *self._lose(slow, why, "lost", now_ns)]
@@ -515,18 +519,16 @@ class ReplicaSupervisor(Copies):
         if self.look_ns is None:
             return []
         floors = self._tell(self.floors.look(now_ns))
-        silent_ns = {
-            plane: now_ns
-            - min(
-                (self.heard_ns[p] for p in self.processes([plane]) if p not in self.finished), default=now_ns
-            )
-            for plane in self.planes
-        }
-        well = {plane for plane in self.planes if silent_ns[plane] < 2 * LOOK_NS}
-        lost = {plane for plane in self.planes if silent_ns[plane] >= SILENT_NS}
+        longest_ns, what = SILENT_NS, "answered"
+        if self.phase == "starting":
+            longest_ns, what = START_NS, "started"
+            for process in self.loaded.keys() | self.addresses.keys():
+                self.silence.waits(process)
+        planes = {plane: set(self.processes([plane])) - self.finished.keys() for plane in self.planes}
+        well, lost = self.silence.look(planes, min(self.needed, len(self.voices) - 1), longest_ns, now_ns)
         stalled = self.stalls.look(well, now_ns)
-        if not lost or len(well) < min(self.needed, len(self.voices) - 1) or not well:
+        if not lost:
             return floors + self._leave_stalled(stalled, self.stalls.alike(stalled), now_ns)
-        why = f"replica {' and '.join(map(str, sorted(lost)))} of a rank has not answered for {SILENT_NS / 1e9:g} s"
+        why = f"replica {' and '.join(map(str, sorted(lost)))} of a rank has not {what} for {longest_ns / 1e9:g} s"
         log = Log("replica-lost", {"rank": None, "replica": min(lost), "reason": why})
         return [*floors, log, *self._lose(lost, why, "lost", now_ns)]

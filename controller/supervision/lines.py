@@ -104,16 +104,15 @@ class Lines:
         self._deaths += 1
         return self._deaths >= DEATHS and self.has_older
 
-    def exclude(self, rank: int | None, why: str) -> tuple[list[Action], End | None]:
-        """Exclude the newest line, which `rank` cannot use (None: to which files cannot be put back).
+    def exclude(self, rank: int | None, why: str, who: str = "") -> tuple[list[Action], End | None]:
+        """Exclude the newest line, which `rank` cannot use (None: to which files cannot be put back). `who`: its name.
 
         Returns (log lines and messages, the job's end or None).
         """
         bad = self.epochs.pop()
         self.needs_branch, self._deaths = True, 0
         actions: list[Action] = [Log("line-unusable", {"epoch": bad, "rank": rank, "reason": why})]
-        who = "the job" if rank is None else f"rank {rank}"
-        trouble = f"{who} cannot go on from epoch {bad}"
+        trouble = f"{who or 'the job'} cannot go on from epoch {bad}"
         if self.epochs:
             actions.append(Say(f"{trouble}, trying epoch {self.epochs[-1]}: {why}"))
             return actions, None

@@ -462,7 +462,7 @@ class Supervisor:
             if event.exit_code != EXIT_INCOMPATIBLE:
                 return self._set_line_aside(event.rank, exception or f"exit code {event.exit_code}", now_ns)
         fields = {"rank": event.rank, "exit_code": event.exit_code, "traceback": event.traceback}
-        reason = f"rank {event.rank} failed with exit code {event.exit_code}"
+        reason = f"{self._called(event.rank)} failed with exit code {event.exit_code}"
         say: list[Action] = [Log("rank-failed", fields)]
         # A program's traceback is on the rank's standard error, which the user sees.
         say.append(Say(f"{reason}: {exception}" if exception else reason))
@@ -479,14 +479,19 @@ class Supervisor:
         fields = {"epoch": self.resumed, "rank": rank, "reason": why}
         return [
             Log("line-unusable", fields),
-            Say(f"rank {rank} cannot go on from epoch {self.resumed} either: {why}"),
+            Say(f"{self._called(rank)} cannot go on from epoch {self.resumed} either: {why}"),
         ]
+
+    def _called(self, rank: int) -> str:
+        """The name of a process in what is said."""
+        return f"rank {rank}"
 
     def _is_loading(self, rank: int) -> bool:
         return self.phase == "starting" and self.resumed is not None and rank not in self.addresses
 
     def _set_line_aside(self, rank: int | None, why: str, now_ns: int) -> list[Action]:
-        actions, end = self.lines.exclude(rank, why)
+        who = "" if rank is None else self._called(rank)
+        actions, end = self.lines.exclude(rank, why, who)
         if end is not None:
             return actions + self._stop_now(end, now_ns)
         return actions + self._fence(None, f"epoch {self.resumed} cannot be read")

@@ -12,13 +12,15 @@ __all__ = ["Progress"]
 
 class Progress(NamedTuple):
     """What a rank says of itself at a meeting. `step`: as the operation counts; -1: it holds nothing. `done`: it has the
-    result; `checked`: the last meeting since which it has looked at its share of it; `redone`: how many spoilt arrays it has
-    got. `problem`, `signature`, `remarks`: as in the solve's `State`."""
+    result; `checked`: the last meeting since which it has looked at its share of it; `corrected`: how many
+    wrong numbers it has put right; `redone`: how many spoilt arrays it has got. `problem`, `signature`, `remarks`: as in the
+    solve's `State`."""
 
     rank: int
     step: int = -1
     done: bool = False
     checked: int = 0
+    corrected: int = 0
     redone: int = 0
     problem: str | None = None
     signature: str = ""

@@ -29,7 +29,7 @@ from ckpt.abft.numbers.arrays import plain
 from ckpt.abft.solver.backward import digest, finite, spread
 from ckpt.abft.solver.link import Link
 from ckpt.abft.solver.matrix import Grid, Matrix, right_hand_sides
-from ckpt.abft.solver.protected import Protected, log_corrected, told
+from ckpt.abft.solver.protected import Protected, log_corrected, put_right, told
 from ckpt.abft.solver.report import Report, Solution
 
 __all__ = ["cg"]
@@ -136,7 +136,7 @@ class _Gradients(Protected):
         self.remarks: tuple[float, ...] = ()
 
     def progress(self) -> Progress:
-        return Progress(self.link.rank, self.step, self.done, remarks=self.remarks)
+        return Progress(self.link.rank, self.step, self.done, corrected=self.corrected, remarks=self.remarks)
 
     def follow(self, states: Mapping[int, Progress]) -> bool:
         living = tuple(sorted(states))
@@ -162,7 +162,7 @@ class _Gradients(Protected):
         off = self.b[self.rows] - self._applied(self.x)
         squares = finite(float((np.abs(off).astype(np.float64) ** 2).sum()))
         size = finite(float(np.abs(self.x).max(initial=0.0)))
-        self.remarks = squares, float(self.corrected), size, *digest(self.x)
+        self.remarks = squares, size, *digest(self.x)
 
     def _rows_of(self, rank: int) -> slice:
         at, count = self.living.index(rank), len(self.living)
@@ -279,12 +279,11 @@ class _Gradients(Protected):
     def outcome(self) -> Solution:
         shares = [state.remarks for state in self.states.values()]
         residual = math.sqrt(sum(share[0] for share in shares)) / (self.norm or 1.0)
-        size, far = max(share[2] for share in shares), spread(shares, 3)
+        size, far = max(share[1] for share in shares), spread(shares, 2)
         if not far <= 1e4 * float(np.finfo(self.b.dtype).eps) * max(1, self.n) * size:
             raise Inaccurate(
                 f"ranks have got solutions that differ by {far:.3g}: a number was wrong in memory, and x must not be used"
             )
-        corrected = int(sum(share[1] for share in shares))
         said = max(self.tolerance * 100, math.sqrt(float(np.finfo(self.b.dtype).eps)))
         if self.step >= self.most and not residual <= self.tolerance * 10:
             raise NotConverged(
@@ -296,6 +295,7 @@ class _Gradients(Protected):
                 f"the residual is {residual:.3g} of b's norm, and the method has it as {self.tolerance:.3g} or less: x must "
                 f"not be used. A is too badly conditioned for it, or a number was wrong in memory"
             )
+        corrected, _ = put_right(self.states)
         if self.link.rank == min(self.states):
             log_corrected(self.operation, corrected)
         report = Report(

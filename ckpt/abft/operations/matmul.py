@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpt.abft.decisions.columns import Layout
+from ckpt.abft.decisions.encoding import unit
 from ckpt.abft.decisions.grid import Place
 from ckpt.abft.decisions.joining import Meeting, Reserve
 from ckpt.abft.decisions.progress import Progress
@@ -32,10 +33,11 @@ from ckpt.abft.decisions.summa import Course, Decision, decide
 from ckpt.abft.errors import Inaccurate, InputError
 from ckpt.abft.numbers.checked import checked_product
 from ckpt.abft.operations import product
+from ckpt.abft.operations.ledger import given
 from ckpt.abft.solver.backward import digest, spread
 from ckpt.abft.solver.link import Link
 from ckpt.abft.solver.matrix import Grid, Matrix
-from ckpt.abft.solver.protected import Protected, log_corrected
+from ckpt.abft.solver.protected import Protected, log_corrected, put_right
 from ckpt.abft.solver.report import Loss, Report, Solution
 from ckpt.abft.solver.started import take_in, without_fill
 
@@ -127,13 +129,14 @@ class _Product(Protected):
         self.remarks: tuple[float, ...] = ()
 
     def progress(self) -> Progress:
-        return Progress(self.link.rank, self.step, self.result is not None, remarks=self.remarks)
+        done = self.result is not None
+        return Progress(self.link.rank, self.step, done, corrected=self.corrected, remarks=self.remarks)
 
     # -- what all decide alike -----------------------------------------------------------------------
 
-    def taken_in(self, states: Mapping[int, Progress]) -> Mapping[int, Progress]:
+    def taken_in(self, said: Progress, states: Mapping[int, Progress]) -> Mapping[int, Progress]:
         meeting = Meeting(self.course, states, self.reserve, decide)
-        take_in(self.link, meeting, self.said(), self._brief)
+        take_in(self.link, meeting, said, self._brief)
         self.reserve, self.decision = meeting.reserve, meeting.decision
         return meeting.states
 
@@ -181,7 +184,7 @@ class _Product(Protected):
             self._run(course.blocks, layout.columns)
             self.result = self._gathered()
         looks = self.check and self.shape.n > 0 and self.link.rank < course.began
-        self.remarks = self._shares() if looks else (0.0, 0.0, float(self.corrected))
+        self.remarks = self._shares() if looks else (0.0, 0.0)
 
     def _fill(self) -> None:
         layout, place = self.layout, self.layout.place(self.link.rank)
@@ -192,7 +195,7 @@ class _Product(Protected):
                 self.c, self.step = np.zeros_like(self.b), 0
             has_fill = self.link.rank < self.course.began
             if has_fill and place.v < layout.Q and (self.a is None or self.place != place):
-                self.a = _filled(self.A, place.p, _unit(place.v, layout.Q))
+                self.a = _filled(self.A, place.p, unit(place.v, layout.Q))
         self.place = place
 
     def _give_blocks(self) -> None:
@@ -201,7 +204,7 @@ class _Product(Protected):
             place = self.layout.place(rank)
             assert place is not None
             if self.link.rank == giver:
-                self.link.send(rank, _filled(self.A, place.p, _unit(place.v, self.course.Q)), 15)
+                self.link.send(rank, _filled(self.A, place.p, unit(place.v, self.course.Q)), 15)
             elif self.link.rank == rank:
                 self.a = self.link.receive(giver, self._size(place.p), self.A.dtype, 15)
 
@@ -262,13 +265,13 @@ class _Product(Protected):
         if place is None:
             return
         if place.v < layout.Q:
-            self.link.send(layout.columns[v][place.p], np.stack([_given(self.b), _given(self.c)]), 4 * v + 2)
+            self.link.send(layout.columns[v][place.p], np.stack([given(self.b), given(self.c)]), 4 * v + 2)
         elif place.v == v:
             size = 2, *self._size(place.p)
             found = np.zeros(size, dtype=self.A.dtype)
             for u, much in enumerate(layout.mixture(v)):
-                given = self.link.receive(layout.data[u][place.p], size, found.dtype, 4 * v + 2)
-                found += found.dtype.type(much) * given
+                parts = self.link.receive(layout.data[u][place.p], size, found.dtype, 4 * v + 2)
+                found += found.dtype.type(much) * parts
             self.b, self.c = found
             self.step = self.course.top
 
@@ -278,13 +281,13 @@ class _Product(Protected):
         layout, shape, place = self.layout, self.shape, self.place
         requests = []
         if place is not None and place.v < layout.Q:
-            requests = self.link.start_sends(layout.ranks, _given(self.c), 3)
+            requests = self.link.start_sends(layout.ranks, given(self.c), 3)
         held = np.empty((layout.Q, shape.order, shape.groups * shape.nb), dtype=self.A.dtype)
         for v, column in enumerate(layout.data):
             for p, rank in enumerate(column):
                 mine = rank == self.link.rank
                 held[v, shape.row_numbers(p)] = (
-                    _given(self.c) if mine else self.link.receive(rank, self._size(p), self.A.dtype, 3)
+                    given(self.c) if mine else self.link.receive(rank, self._size(p), self.A.dtype, 3)
                 )
         self.link.finish(*requests)
         whole = layout.parts(held).reshape(shape.Q, shape.order, shape.groups, shape.nb)
@@ -301,8 +304,8 @@ class _Product(Protected):
                 self.result = self.link.receive(having, (self.shape.n,) * 2, self.A.dtype, 7)
 
     def _shares(self) -> tuple[float, ...]:
-        """(largest |C·x - A·(B·x)|, largest |A|·(|B|·e)) of this rank's rows, what it has put right, and a digest of C·x,
-        which is that of all rows that this rank has."""
+        """(largest |C·x - A·(B·x)|, largest |A|·(|B|·e)) of this rank's rows, and a digest of C·x, which is that of all rows
+        that this rank has."""
         n, ranks = self.shape.n, self.course.having(self.states)
         wide = np.complex128 if self.A.dtype.kind == "c" else np.float64
         x = np.random.default_rng(n).choice([-1.0, 1.0], size=n)
@@ -322,7 +325,7 @@ class _Product(Protected):
             largest = max(largest, float((np.abs(numbers) @ size.real).max(initial=0.0)))
         with np.errstate(all="ignore"):
             whole = digest(self.result.astype(wide) @ x)
-        return worst, largest, float(self.corrected), *whole
+        return worst, largest, *whole
 
     def _rows(self, rank: int, ranks: tuple[int, ...]) -> Iterator[slice]:
         n, nb = self.shape.n, self.shape.nb
@@ -332,11 +335,11 @@ class _Product(Protected):
     def outcome(self) -> Solution:
         assert self.result is not None
         shares = [self.states[rank].remarks for rank in self.course.having(self.states)]
-        worst, size, _ = (max(share[place] for share in shares) for place in range(3))
+        worst, size = (max(share[place] for share in shares) for place in range(2))
         n, eps = self.shape.n, float(np.finfo(self.A.dtype).eps) / 2
         residual = math.nan
         if self.check and n:
-            worst = max(worst, spread(shares, 3))
+            worst = max(worst, spread(shares, 2))
             residual = worst / (eps * math.sqrt(n) * size) if size > 0 else worst
             residual = residual if math.isfinite(size) else math.inf
             if not residual <= RESIDUAL_BOUND * max(1.0, self.layout.condition):
@@ -345,8 +348,7 @@ class _Product(Protected):
                     f"{RESIDUAL_BOUND:.0f} can be rounding: it must not be used. Either fill gives other numbers each "
                     f"time, a product overflows, or a number was wrong in memory"
                 )
-        corrected = int(sum(state.remarks[2] for state in self.states.values()))
-        redone = sum(state.redone for state in self.states.values())
+        corrected, redone = put_right(self.states)
         if self.link.rank == min(self.states):
             log_corrected(self.operation, corrected, redone)
         condition = self.layout.condition
@@ -365,15 +367,6 @@ class _Product(Protected):
             remarks=(f"condition number of the weights: {condition:.3g}",) if condition > 1 else (),
         )
         return Solution.of(self.result, report)
-
-
-def _given(held: Array | None) -> Array:
-    assert held is not None
-    return held
-
-
-def _unit(v: int, count: int) -> tuple[float, ...]:
-    return tuple(float(q == v) for q in range(count))
 
 
 def _filled(matrix: Matrix, p: int, weights: tuple[float, ...]) -> Array:

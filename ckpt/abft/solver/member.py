@@ -229,7 +229,9 @@ class Member(Holdings):
 
     def _op_get_rows(self, op: Op, k: int, rank: int) -> None:
         assert op.peer is not None
-        count, _ = self._here()[0].count_rows(k, self._whole_panel(k), op.peer[0])
+        # After the first rows the panel is not looked at again until it is used: its moves are known (`Local.count_rows`)
+        panel = self.panels[k] if "rows" in self._given else self._whole_panel(k)
+        count, _ = self._here()[0].count_rows(k, panel, op.peer[0])
         array = self.link.receive(rank, (count, self._width(k)), self.matrix.dtype, tag("rows", k))
         self._given.setdefault("rows", {})[op.peer[0]] = array
 

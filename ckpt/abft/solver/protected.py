@@ -23,7 +23,7 @@ from ckpt.abft.errors import AbftError, InputError, RankFailed
 from ckpt.abft.solver.link import Interrupted, Link
 from ckpt.abft.solver.report import Loss
 
-__all__ = ["Protected", "log_corrected", "log_loss", "raise_problems", "told"]
+__all__ = ["Protected", "log_corrected", "log_loss", "put_right", "raise_problems", "told"]
 
 
 class _Said(Protocol):
@@ -31,6 +31,10 @@ class _Said(Protocol):
     def problem(self) -> str | None: ...
     @property
     def signature(self) -> str: ...
+    @property
+    def corrected(self) -> int: ...
+    @property
+    def redone(self) -> int: ...
 
 
 def told(error: Exception) -> str:
@@ -75,6 +79,12 @@ def log_loss(operation: str, loss: Loss, *, recovered: bool = False) -> None:
             ckpt.log_event("abft-recovered", column=column if column >= 0 else None, **fields)
 
 
+def put_right(states: Mapping[int, _Said]) -> tuple[int, int]:
+    """How many wrong numbers all have put right, and how often something was made, or sent, again."""
+    said = states.values()
+    return sum(each.corrected for each in said), sum(each.redone for each in said)
+
+
 def log_corrected(operation: str, corrected: int, redone: int = 0) -> None:
     """Write to the job's log that so many wrong numbers were put right, and how often something was made again. To be called
     at one rank."""
@@ -109,8 +119,8 @@ class Protected:
         """Go on to the result. Any communication in it may be interrupted."""
         raise NotImplementedError
 
-    def taken_in(self, states: Mapping[int, Progress]) -> Mapping[int, Progress]:
-        """What all have said, and new processes, if there are to be some."""
+    def taken_in(self, said: Progress, states: Mapping[int, Progress]) -> Mapping[int, Progress]:
+        """What all have said, and new processes, if there are to be some. `said`: by this rank."""
         return states
 
     def said(self) -> Progress:
@@ -128,13 +138,14 @@ class Protected:
         original: Exception | None = None
         try:
             while True:
-                states = self.link.meet(self.said()) if begins is None else begins
+                said = self.said()
+                states = self.link.meet(said) if begins is None else begins
                 begins = None
                 try:
                     raise_problems(states, self.operation)
                 except RankFailed as failed:
                     raise (original if original is not None else failed) from None
-                self.states = self.taken_in(states)
+                self.states = self.taken_in(said, states)
                 if self.follow(self.states):
                     return
                 self.meetings += 1

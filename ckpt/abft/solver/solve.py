@@ -34,7 +34,7 @@ from ckpt.abft.solver.link import Interrupted, Link
 from ckpt.abft.solver.matrix import Grid, Matrix, right_hand_sides
 from ckpt.abft.solver.member import Member
 from ckpt.abft.solver.method import Method
-from ckpt.abft.solver.protected import log_corrected, log_loss, raise_problems, told
+from ckpt.abft.solver.protected import log_corrected, log_loss, put_right, raise_problems, told
 from ckpt.abft.solver.report import Loss, Report, Solution
 from ckpt.abft.solver.started import take_in, without_fill
 
@@ -302,9 +302,7 @@ class _Solve(Solving):
                 f"partial pivoting (not in abft.qr)"
             )
         course = member.course
-        corrected, redone = (
-            sum(getattr(state, name) for state in self.states.values()) for name in ("corrected", "redone")
-        )
+        corrected, redone = put_right(self.states)
         if self.link.rank == min(self.states):
             log_corrected(self.task.name, corrected, redone)
         x = member.solution[:, 0] if self.flat else member.solution

@@ -7,6 +7,7 @@ package is a warning.
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -16,9 +17,10 @@ from ckpt.compat.interpreter import RELEASE
 from ckpt.errors import IncompatibleImage
 from ckpt.version import VERSION
 
-__all__ = ["FORMAT", "check_compatible", "compare_versions", "current_versions"]
+__all__ = ["FORMAT", "check_compatible", "compare_versions", "current_versions", "of_another_ckpt"]
 
 FORMAT = 9
+_MISSING = re.compile(r"Can't get attribute '([\w.]+)' on <module '(ckpt(?:\.\w+)*)'")
 
 
 def current_versions(packages: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -82,6 +84,20 @@ def compare_versions(saved: Mapping[str, Any], *, is_final: bool = False) -> Non
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def of_another_ckpt(failure: Exception) -> IncompatibleImage | None:
+    """If something of an image was not found since the ckpt that has taken it had modules or names that this one has not:
+    the error that says so. Versions that are being developed have the same number."""
+    if isinstance(failure, ImportError) and (failure.name or "").startswith("ckpt."):
+        missing = str(failure.name)
+    elif isinstance(failure, AttributeError) and (found := _MISSING.match(str(failure))):
+        missing = f"{found[2]}.{found[1]}"
+    else:
+        return None
+    return IncompatibleImage(
+        f"the image was taken by another ckpt, which had {missing}: go on from it with that one, or start the program anew"
+    )
 
 
 def differences(saved: Mapping[str, str], here: Mapping[str, str]) -> tuple[list[str], list[str]]:

@@ -49,6 +49,7 @@ from ckpt.image.process import clocks, directory, exits, finders, interpreter_se
 from ckpt.image.process.settings import apply_library_settings, note_library_settings
 from ckpt.image.reducers.logs import note_logging, put_back
 from ckpt.image.stdlib.temporary import are_there, note_directories, restore_directories
+from ckpt.image.threads.captured import set_switch_interval
 
 if TYPE_CHECKING:
     from ckpt.image.files.file_notes import FileNote
@@ -332,7 +333,7 @@ _APPLY: dict[str, Callable[[Any], None]] = {
     "collector": _apply_collector,
     "exit_functions": exits.register_again,
     "patches": _apply_patches,
-    "switch_interval": lambda seconds: sys.setswitchinterval(seconds + 0.5e-6),  # cut to whole microseconds
+    "switch_interval": set_switch_interval,
     "logging": put_back,
     "locks": held_locks.acquire_again,
     "libraries": apply_library_settings,

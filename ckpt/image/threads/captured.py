@@ -36,7 +36,14 @@ from ckpt.image.threads.contexts import base_context
 from ckpt.image.threads.places import Place, has_only_ended_its_wait, place_of
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["LeftOut", "StoppedThreads", "capture_threads", "is_waiting", "keeping_the_lock"]
+__all__ = [
+    "LeftOut",
+    "StoppedThreads",
+    "capture_threads",
+    "is_waiting",
+    "keeping_the_lock",
+    "set_switch_interval",
+]
 
 _SIGNALS = 64
 _NEXT_WITHIN_S = 0.01
@@ -73,7 +80,13 @@ def keeping_the_lock() -> Iterator[None]:
     try:
         yield
     finally:  # in the child, too
-        sys.setswitchinterval(interval_s + _HALF_MICROSECOND_S)  # it is cut to whole microseconds
+        set_switch_interval(interval_s)
+
+
+def set_switch_interval(seconds: float) -> None:
+    """To what `sys.getswitchinterval` has given. The interpreter cuts it to whole microseconds, and what it gives for 100 of
+    them is a little less."""
+    sys.setswitchinterval(seconds + _HALF_MICROSECOND_S)
 
 
 class LeftOut(NamedTuple):

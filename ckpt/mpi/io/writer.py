@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi.base.errors import ERR_INTERN, ERR_PROC_FAILED, MpiException
@@ -144,29 +144,20 @@ class ReplicaWriter(Writer):
         self.engine = engine
 
     def write(self, ranges: Ranges, data: Buffer) -> None:
-        with self._translated():
-            of_replicas = self._to_write()
-            if of_replicas is not None:
-                return of_replicas.write(self.path, ranges, data)
-        return super().write(ranges, data)
+        if not self._is_made(lambda of_replicas: of_replicas.write(self.path, ranges, data)):
+            super().write(ranges, data)
 
     def size(self) -> int:
         with self._translated():
             return os.stat(self.path).st_size
 
     def resize(self, nbytes: int) -> None:
-        with self._translated():
-            of_replicas = self._to_write()
-            if of_replicas is not None:
-                return of_replicas.resize(self.path, nbytes)
-        return super().resize(nbytes)
+        if not self._is_made(lambda of_replicas: of_replicas.resize(self.path, nbytes)):
+            super().resize(nbytes)
 
     def preallocate(self, nbytes: int) -> None:
-        with self._translated():
-            of_replicas = self._to_write()
-            if of_replicas is not None:
-                return of_replicas.allocate(self.path, nbytes)
-        return super().preallocate(nbytes)
+        if not self._is_made(lambda of_replicas: of_replicas.allocate(self.path, nbytes)):
+            super().preallocate(nbytes)
 
     def sync(self) -> None:
         of_replicas = self._of_replicas()
@@ -187,9 +178,12 @@ class ReplicaWriter(Writer):
         found: Disk | None = self.engine.windows.disk
         return found
 
-    def _to_write(self) -> Disk | None:
-        """Who writes; None: this process, by its descriptor. Raises OSError."""
-        found = self._of_replicas()
-        if found is None and self.writing < 0:
-            self.writing = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        return found
+    def _is_made(self, change: Callable[[Disk], None]) -> bool:
+        """Make the change as one of several processes. False: there are none but this one, which has a descriptor for it."""
+        of_replicas = self._of_replicas()
+        with self._translated():
+            if of_replicas is not None:
+                change(of_replicas)
+            elif self.writing < 0:
+                self.writing = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        return of_replicas is not None

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from ckpt.errors import IncompatibleImage
 from ckpt.layer import Channel, Context, Engine, Receive
 from ckpt.redundancy.agreement.matcher import OrderedMatcher
 from ckpt.redundancy.agreement.meets import Meets
@@ -37,6 +38,9 @@ __all__ = ["ReplicaChoices"]
 T = TypeVar("T")
 
 _RAISED = "the look raised"
+
+LAYOUT = 1
+"""Of what an image has of this object, and of what its layer and files keep beside it. Another number: it cannot be read."""
 
 
 def _to_nobody(replica: int, message: Message) -> None:
@@ -91,6 +95,7 @@ class ReplicaChoices(Cancels, Serves, Meets):
         opened = list(self.matcher.open.values()) if self._engine.choices is self else []
         former = {"order": self._order.state(), "open": opened}
         return {
+            "layout": LAYOUT,
             "engine": self._engine,
             "counts": dict(self._counts),
             "turns": self._turns,
@@ -100,7 +105,12 @@ class ReplicaChoices(Cancels, Serves, Meets):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """From an image. Where this process has no replicas, it leads."""
+        """From an image. Where this process has no replicas, it leads. Raises IncompatibleImage."""
+        if (layout := state.get("layout", 1)) != LAYOUT:
+            raise IncompatibleImage(
+                f"the image was taken by another ckpt: what replicas keep in it has layout {layout}, and this ckpt reads "
+                f"{LAYOUT}. Go on from it with that one, or start the program anew"
+            )
         self._engine, self._counts, self._asking = state["engine"], state["counts"], state["asking"]
         self.beside, self._former = state.get("beside", {}), state.get("former")
         self._turns = state.get("turns") or Turns()

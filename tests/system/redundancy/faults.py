@@ -1,8 +1,9 @@
 """Jobs under ``--redundancy`` in which a bit flips, or processes are killed or stopped: the row `redundant` of `tests.soak`.
 
-Every case draws a program, two or three replicas, a way to compare messages, and either flips (in messages, arrays or single
-values) or one to three kills and stops after random numbers of events in the log, not at times. The output must be that of a
-run without replicas, byte for byte, and no replica may be called wrong in a case without flips.
+Every case draws a program, two or three replicas, a way to compare messages, and either flips (in messages, arrays, single
+values or descriptions of one-sided operations) or one to three kills and stops after random numbers of events in the log,
+not at times. The output must be that of a run without replicas, byte for byte (what is in parallel files is part of it), and
+no replica may be called wrong in a case without flips.
 """
 
 from __future__ import annotations
@@ -47,8 +48,59 @@ GRID = """
             print(step, comm.allreduce(float(u[1:-1].sum())))
 """
 
-PROGRAMS: dict[str, tuple[int, tuple[object, ...]]] = {
-    "grid": (2, ()),
+WINDOWS = """
+    import numpy as np
+    from ckpt import MPI
+
+    comm = MPI.COMM_WORLD
+    rank, size = comm.rank, comm.size
+    memory, got = np.zeros(64), np.zeros(4)
+    win = MPI.Win.Create(memory, 8, comm=comm)
+    for step in range(150):
+        target = (rank + 1 + step) % size
+        win.Lock(target, MPI.LOCK_EXCLUSIVE)
+        win.Put(np.full(4, float(step + rank)), target, [4 * rank, 4, MPI.DOUBLE])
+        win.Accumulate(np.full(2, 0.5), target, [32 + 2 * rank, 2, MPI.DOUBLE])
+        win.Get_accumulate(np.full(4, 1.0), got, target, [48, 4, MPI.DOUBLE])
+        win.Get(got, target, [4 * rank, 4, MPI.DOUBLE])
+        win.Unlock(target)
+        comm.allreduce(float(got.sum()))
+        if step % 5 == 0:
+            win.Fence()
+            win.Put(got, target, [16 + 4 * rank, 4, MPI.DOUBLE])
+            win.Fence()
+    print(rank, memory.tolist())
+    win.Free()
+"""
+
+FILES = """
+    import numpy as np
+    from ckpt import MPI
+
+    comm = MPI.COMM_WORLD
+    rank, size = comm.rank, comm.size
+    file = MPI.File.Open(comm, "field.bin", MPI.MODE_RDWR | MPI.MODE_CREATE)
+    log = MPI.File.Open(comm, "log.bin", MPI.MODE_WRONLY | MPI.MODE_CREATE | MPI.MODE_APPEND)
+    file.Set_view(8 * rank, MPI.DOUBLE, MPI.DOUBLE.Create_resized(0, 8 * size).Commit())
+    mine = np.zeros(100)
+    file.Write_at_all(0, np.full(100, float(rank)))
+    for step in range(150):
+        file.Read_at(0, mine)  # what was there before: a file that has not gone back would have it twice
+        request = file.Iwrite_at(0, mine * 1.25 % 1000 + step)
+        comm.allreduce(float(mine.sum()))
+        request.Wait()
+        log.Write_shared(np.full(1, step, "q"))
+        if step % 5 == 0:
+            log.Write_ordered(np.full(2, rank + 10 * step, "q"))
+    comm.Barrier()
+    file.Close(), log.Close()
+    print(rank, np.fromfile("field.bin").tolist(), sorted(np.fromfile("log.bin", "q").tolist()))
+"""
+
+PROGRAMS: dict[str, tuple[int, str | tuple[object, ...]]] = {
+    "files": (3, FILES),
+    "grid": (2, GRID),
+    "windows": (3, WINDOWS),
     "heat": (2, (EXAMPLES / "heat.py", "--steps", 4000)),
     "pi": (3, (EXAMPLES / "pi_montecarlo.py", "--tasks", 300)),
 }
@@ -73,7 +125,9 @@ def _expected(name: str) -> tuple[str, ...]:
 
 def _job(place: Path, name: str, *options: object, env: dict[str, str] | None = None) -> Job:
     ranks, command = PROGRAMS[name]
-    return Job(place / "job", "-n", ranks, *options, *(command or (write_app(place, GRID),)), env=env)
+    if isinstance(command, str):
+        command = (write_app(place, command),)
+    return Job(place / "job", "-n", ranks, *options, *command, env=env)
 
 
 def _outputs(job: Job, name: str) -> tuple[str, ...]:
@@ -83,7 +137,8 @@ def _outputs(job: Job, name: str) -> tuple[str, ...]:
 def _case(number: int, place: Path) -> Counter[str]:
     chance = random.Random(number)
     name, replicas = chance.choice(sorted(PROGRAMS)), chance.choice((2, 3, 3))
-    where = chance.choice(("message", "array", "scalar", "object", None))
+    places = ("message", "array", "scalar", "object", None)
+    where = chance.choice((*places, *("description",) * 3) if name == "windows" else places)
     way = random.Random(f"way {number}").choice(("late", "sender", "receiver"))
     said, env = place / "said", {}
     if where is not None:

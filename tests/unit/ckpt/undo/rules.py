@@ -191,8 +191,8 @@ MUTANTS = [
     Mutant(
         "an old directory in a new one is not new",
         "recorder",
-        " and directory not in self._moves and",
-        " and",
+        "while directory not in self._moves and",
+        "while",
         OLD_NAME,
     ),
     Mutant(

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from ckpt.controller.errors import EXIT_REPLICAS_DIFFER
+from ckpt.controller.errors import EXIT_INCOMPATIBLE, EXIT_REPLICAS_DIFFER
 from ckpt.controller.replicas.coordinator import AGAIN_MAX, AGAIN_NS, ReplicaCoordinator
-from ckpt.controller.replicas.copies import SILENT_NS
 from ckpt.controller.replicas.ends import Ends
 from ckpt.controller.replicas.events import (
     CopyFailed,
@@ -22,10 +21,10 @@ from ckpt.controller.replicas.events import (
     reported,
 )
 from ckpt.controller.replicas.lines import RERUNS_MAX
+from ckpt.controller.replicas.silence import LOOK_NS, SILENT_NS, START_NS
 from ckpt.controller.replicas.supervisor import (
     ENDS_NS,
     LAST_PLANE_NS,
-    LOOK_NS,
     ReplicaSupervisor,
 )
 from ckpt.controller.supervision.events import (
@@ -48,6 +47,7 @@ from ckpt.controller.supervision.events import (
     ProgramError,
     PutFilesBack,
     Ready,
+    Say,
     Send,
     Terminate,
     Tick,
@@ -176,6 +176,23 @@ def test_a_replica_that_is_killed_while_it_loads_is_not_waited_for_by_those_that
     assert job.actions[-1] == KeepFiles(job.run)
     job.feed(FilesKept(job.run))
     assert job.supervisor.phase == "running"
+
+
+@pytest.mark.parametrize(
+    ("code", "what"), [(EXIT_INCOMPATIBLE, "failed with exit code 13"), (12, "cannot go on")]
+)
+def test_who_cannot_load_its_image_is_called_by_its_rank_and_not_by_the_number_of_its_process(
+    code: int, what: str
+) -> None:
+    job = Job(ranks=2, replicas=3)
+    job.supervisor.phase, job.supervisor.resumed, job.supervisor.addresses = "starting", 5, {}
+    job.supervisor.lines.epochs = [5]
+    job.feed(ProgramError(4, job.run, code, "why"))
+    job.feed(ProgramError(3, job.run, code, "another reason"))
+    said = " ".join(each.text for each in job.actions if isinstance(each, Say))
+    ends = "" if (end := job.end()) is None else end.reason
+    assert f"replica 1 of rank 1 {what}" in said + ends and "rank 4" not in said + ends
+    assert "replica 0 of rank 1 cannot go on from epoch 5 either: another reason" in said
 
 
 @pytest.mark.parametrize("odd", [0, 1, 2])
@@ -381,6 +398,51 @@ def test_a_stopped_replica_is_lost_when_it_has_been_silent_for_long_and_the_othe
     assert job.now_ns >= SILENT_NS
     assert job.logged("replica-lost")[0]["replica"] == 1
     assert job.killed() == {1, 4}
+
+
+def test_a_replica_that_starts_later_than_the_others_is_waited_for_for_a_minute() -> None:
+    job = Job(ranks=1, replicas=3)
+    for process in range(3):
+        job.feed(Died(process, job.run, signal=9))
+    job.feed(Fenced(0))
+    assert isinstance(job.actions[-1], Launch)
+    began_ns = job.now_ns = 100 * SILENT_NS
+    for second in range(1, 200):
+        job.now_ns += LOOK_NS
+        if second == 9:  # the machine is slow
+            for process in (0, 1):
+                job.feed(Hello(process, job.run, f"address {process}"))
+        job.feed(Tick())
+        if lost := job.logged("replica-lost")[3:]:
+            break
+    assert lost[0]["replica"] == 2 and "has not started for 60 s" in lost[0]["reason"]
+    assert 0 <= job.now_ns - began_ns - START_NS <= 20 * LOOK_NS
+    assert job.supervisor.phase == "running"
+
+
+def test_time_in_which_the_controller_gets_no_processor_makes_nobody_silent() -> None:
+    job = Job()
+    for _ in range(100):
+        job.now_ns += 15 * LOOK_NS
+        for process in (0, 1, 3, 4):  # what these have told is read first
+            job.tell(process)
+        job.feed(Tick())
+        for process in (2, 5):
+            job.tell(process)
+    assert not job.logged("replica-lost")
+
+
+def test_a_replica_that_is_slower_at_the_end_and_comes_on_is_waited_for_as_long_as_it_does() -> None:
+    job = Job()
+    job.finish(0, 1)
+    for count in range(1, 20):
+        job.now_ns += LAST_PLANE_NS - LOOK_NS
+        job.tell(2), job.tell(5, sent=count)
+        job.feed(Tick())
+    assert not job.logged("replica-lost")
+    job.now_ns += LAST_PLANE_NS + LOOK_NS
+    job.feed(Tick())
+    assert job.logged("replica-lost")[0]["replica"] == 2
 
 
 def test_a_job_that_computes_in_silence_loses_nobody() -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 
 import pytest
 
 from ckpt.errors import IncompatibleImage
-from ckpt.image.modules.versions import check_compatible, compare_versions, current_versions, differences
+from ckpt.image.modules.versions import (
+    check_compatible,
+    compare_versions,
+    current_versions,
+    differences,
+    of_another_ckpt,
+)
 
 
 def test_the_same_process_is_compatible() -> None:
@@ -51,3 +58,30 @@ def test_a_harmless_difference_is_a_warning_once_everything_is_imported() -> Non
 def test_what_no_process_can_do_without(change: dict[str, object], text: str) -> None:
     with pytest.raises(IncompatibleImage, match=text):
         compare_versions({**current_versions(), **change})
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "missing"),
+    [
+        ("ckpt.redundancy.gone", "Choices", "ckpt.redundancy.gone"),
+        ("ckpt.errors", "Gone", "ckpt.errors.Gone"),
+        ("ckpt", "Gone", "ckpt.Gone"),
+        ("ckptools", "Gone", None),
+        ("json", "Gone", None),
+    ],
+)
+def test_an_image_with_something_of_ckpt_that_is_not_here_is_of_another_ckpt(
+    module: str, name: str, missing: str | None
+) -> None:
+    for protocol in (0, 4):
+        text = b"c%s\n%s\n." if protocol == 0 else b"\x80\x04\x8c%c%s\x8c%c%s\x93."
+        parts = [module.encode(), name.encode()]
+        given = parts if protocol == 0 else [each for part in parts for each in (len(part), part)]
+        with pytest.raises((ImportError, AttributeError)) as failed:
+            pickle.loads(text % tuple(given))
+        found = of_another_ckpt(failed.value)
+        if missing is None:
+            assert found is None
+        else:
+            assert isinstance(found, IncompatibleImage)
+            assert f"taken by another ckpt, which had {missing}: go on from it with that one" in str(found)

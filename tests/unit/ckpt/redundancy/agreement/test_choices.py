@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from ckpt.errors import IncompatibleImage
 from ckpt.layer import ANY_SOURCE, ANY_TAG, EAGER, Engine, Matcher, Receive
 from ckpt.mpi.base.envelope import pack
-from ckpt.redundancy.agreement.choices import ReplicaChoices
+from ckpt.redundancy.agreement.choices import LAYOUT, ReplicaChoices
 
 CONTEXT = 0
 
@@ -189,3 +190,17 @@ def test_a_question_that_waits_in_an_image_is_the_same_one_in_all_replicas(
     for _, message in leader.sent:
         follower.choices.receive(0, message)
     assert follower.choices.answer(lambda: "other", lambda value: True) == "next"
+
+
+def test_an_image_of_another_layout_is_refused_by_name() -> None:
+    state = Replica(0).choices.__getstate__()
+    for layout in (0, LAYOUT + 1):
+        text = f"another ckpt: what replicas keep in it has layout {layout}, and this ckpt reads {LAYOUT}"
+        with pytest.raises(IncompatibleImage, match=text):
+            ReplicaChoices.__new__(ReplicaChoices).__setstate__({**state, "layout": layout})
+
+
+def test_what_replicas_keep_in_an_image_is_what_its_layout_says() -> None:
+    """Something else: `LAYOUT` gets another number, unless images without it are gone on from rightly."""
+    kept = {"asking", "beside", "counts", "engine", "former", "layout", "turns"}
+    assert (LAYOUT, Replica(0).choices.__getstate__().keys()) == (1, kept)

@@ -3,7 +3,7 @@ sends, arrivals, digests, losses and one flip, no program gets a wrong message, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -40,11 +40,10 @@ class Receiving(World):
         super().__init__(program, replicas, **options)
         self.watched = watched
         make = options.get("make", Releases)
-        ranks = range(self.ranks)
+        self.releases = {}  # nothing is held where it is sent
         self.arrivals = {
             (src, k, dst): Arrivals(dst, make(k, replicas), 0, has_begun=True)
-            for src in ranks
-            for dst in ranks
+            for src, dst in sorted({(each.rank, each.to) for each in program})
             for k in range(replicas)
         }
         self.data: dict[tuple[int, int, int], list[tuple[str, bytes]]] = {}
@@ -98,9 +97,13 @@ class Receiving(World):
 
     def told(self, rank: int, k: int, plane: int) -> None:
         self.untold.discard((rank, k, plane))
-        for src in range(self.ranks):
-            found = self.arrivals[src, k, rank].releases.lost([plane])
-            self._get(src, k, rank, [data for data, _ in found])
+        for (src, replica, dst), arrivals in self.arrivals.items():
+            if (dst, replica) == (rank, k):
+                found = arrivals.releases.lost([plane])
+                self._get(src, k, rank, [data for data, _ in found])
+
+    def processes(self) -> Iterable[tuple[int, int]]:
+        return {(dst, k) for _, k, dst in self.arrivals}
 
     def _get(self, rank: int, k: int, to: int, found: list[Any]) -> None:
         for content in found:

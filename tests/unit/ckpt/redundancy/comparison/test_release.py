@@ -4,7 +4,7 @@ gets a wrong message, and nobody waits for ever."""
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,7 +143,7 @@ class World:
     def die(self, plane: int) -> None:
         self.deaths.remove(plane)
         self.dead.add(plane)
-        self.untold |= {(r, k, plane) for r, k in self.releases if k not in self.dead}
+        self.untold |= {(r, k, plane) for r, k in self.processes() if k not in self.dead}
         self.untold -= {(r, plane, lost) for r, _, lost in self.untold}
 
     def told(self, rank: int, k: int, plane: int) -> None:
@@ -155,6 +155,10 @@ class World:
             self.got[k][number] = digest
             is_alone = len(self.releases[rank, k].living) == 1
             assert digest == number or is_alone, f"plane {k} got message {number} with a wrong content"
+
+    def processes(self) -> Iterable[tuple[int, int]]:
+        """Rank and plane of all that hold messages."""
+        return self.releases
 
     def of_plane(self, k: int) -> list[Any]:
         """All that holds messages of this plane."""
@@ -186,12 +190,13 @@ def explore(world: World) -> int:
     todo, seen = [pickle.dumps(world)], {world.key()}
     while todo:
         state = todo.pop()
-        moves = list(pickle.loads(state).moves())
+        after = pickle.loads(state)
+        moves = list(after.moves())
         optional = all(name == "die" for name, _ in moves)
         if optional:
-            pickle.loads(state).check_end()
-        for name, arguments in moves:
-            after = pickle.loads(state)
+            after.check_end()
+        for number, (name, arguments) in enumerate(moves):
+            after = pickle.loads(state) if number else after
             getattr(after, name)(*arguments)
             key = after.key()
             if key not in seen:
