@@ -185,6 +185,7 @@ def _let_go(runtime: Runtime) -> None:
     """Forget what the program has given to the library. A function that the library holds holds the variables of its module;
     these would be let go when the interpreter has no codecs any more, so its open files would not be written."""
     runtime.hooks = Hooks()
+    runtime.commits.forget()
     process_state().adopt(ProcessState().content())
     engine = runtime.engine
     if engine is not None:
