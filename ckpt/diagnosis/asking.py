@@ -36,6 +36,7 @@ _REAP_S = 0.2  # for all processes together
 _AT_ONCE = 1 << 15  # bytes: a pipe takes twice as much without a reader
 _LOOK_S = 0.1
 _LONGEST_LINE = 1 << 20  # bytes
+_LONGEST_COMPLAINT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +91,14 @@ class _Worker:
             words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if first.shell else subprocess.DEVNULL,
             start_new_session=True,
         )
         assert self.child.stdin is not None and self.child.stdout is not None
         self._input, self.output = self.child.stdin, self.child.stdout
-        os.set_blocking(self.output.fileno(), False)
+        self.complaint = ""
+        for pipe in filter(None, (self.output, self.child.stderr)):
+            os.set_blocking(pipe.fileno(), False)
 
     def prepare(self, handlers: Iterable[str]) -> None:
         """Let it import these handlers; it asks nothing."""
@@ -160,6 +163,10 @@ class _Worker:
         except subprocess.TimeoutExpired:
             pass  # it hangs in the kernel, and ends when that lets it go
         self.output.close()
+        if self.child.stderr is not None:  # of a remote shell: why it does not get there
+            said = (self.child.stderr.read() or b"").decode(errors="ignore").strip()
+            self.complaint = "".join(filter(str.isprintable, said.rpartition("\n")[2]))[:_LONGEST_COMPLAINT]
+            self.child.stderr.close()
 
 
 def _end(workers: Iterable[_Worker]) -> None:
@@ -286,6 +293,7 @@ def _process(question: Question) -> tuple[object, ...]:
 
 def _missing(worker: _Worker, question: Question, within_s: float) -> str:
     code = worker.child.returncode
-    if code not in (0, -signal.SIGKILL, -signal.SIGALRM):
-        return f"{worker.words[0]}, which asks {question.source}, ended with exit code {code}"
+    if code not in (None, 0, -signal.SIGKILL, -signal.SIGALRM):
+        how = f"ended with exit code {code}" + (f": {worker.complaint}" if worker.complaint else "")
+        return f"{worker.words[0]}, which asks {question.source}, {how}"
     return f"no answer within {round(within_s, 1):g} s"

@@ -266,6 +266,17 @@ def _check_query(model: Model, element: Element, query: Query, handlers: Mapping
         _refuse(
             model, where, f"{element.name}: {query.handler} does not take {', '.join(more)}; it takes {takes}"
         )
+    for name in sorted(face.lists & given):
+        words = query.arguments[name]
+        if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
+            _refuse(
+                model, where, f'{element.name}: {name} is a list of words: write {name} = ["COMMAND", "WORD"]'
+            )
+    if "pattern" in given:
+        try:
+            re.compile(query.arguments["pattern"])
+        except (re.error, TypeError) as error:
+            _refuse(model, where, f"{element.name}: pattern is no regular expression: {error}; correct it")
 
 
 def check(models: Sequence[Model]) -> None:

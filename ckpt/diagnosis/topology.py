@@ -144,6 +144,12 @@ def _check(topology: Topology, path: str) -> None:
             raise BadTopology(
                 f"{path}: host.{name}.switch: the file says wired = false; take one of them out"
             )
+    addresses: dict[str, str] = {}
+    for name, host in topology.host.items():
+        if (other := addresses.setdefault(host.address, name)) != name:
+            raise BadTopology(
+                f"{path}: hosts {other} and {name} have one address, {host.address}; correct one"
+            )
     ports: dict[tuple[str, str], str] = {}
     ends = [
         (f"host {name}", host.switch, host.port)

@@ -113,6 +113,11 @@ class Commits:
         self._held = deque((epoch, request) for request in requests)
         self._committed = epoch
 
+    def forget(self) -> None:
+        """The rank has ended: no call is made any more."""
+        self._asked.clear()
+        self._held.clear()
+
     def committed(self, epoch: int) -> None:
         """A line of this epoch is committed. Under the lock."""
         self._committed = max(self._committed, epoch)
@@ -130,6 +135,8 @@ class Commits:
     def _at_check(self) -> None:
         """Between two instructions. Those of the library are left to :meth:`in_call`, or to the end of the library's call: a
         program that calls it all the time, between long calls in C, is met by checks only where such a call has begun."""
+        if not self.is_due:
+            return  # it has been made meanwhile, or the rank has ended
         from ckpt.image.frames import _frames
 
         runtime = self._runtime

@@ -13,6 +13,7 @@
         the rank has finished          it serves its peers until all ranks have (:meth:`ckpt.rank.runtime.Runtime.finish`)
         or has failed                  the controller is told
         port, socket and helper thread are closed
+    what the program has given     hooks, handlers of messages and errors, attributes: forgotten
     the interpreter                    ``SystemExit`` leaves all frames of launcher and agent: modules are cleared,
                                        ``__del__`` and finalizers called, files written and closed, C's own exit
                                        functions run. The exit code is the interpreter's, 120 included
@@ -38,6 +39,7 @@ from collections.abc import Callable
 from types import SimpleNamespace, TracebackType
 from typing import Any, NoReturn
 
+from ckpt.capture.hooks import Hooks
 from ckpt.compat import stdlib
 from ckpt.compat.accelerators import run_exit_functions
 from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
@@ -46,6 +48,8 @@ from ckpt.image.frames.running import run_base
 from ckpt.image.modules import package_baseline, references
 from ckpt.image.process import exits
 from ckpt.image.threads.restart import started_threads
+from ckpt.mpi.base.handlers import NoHandlers
+from ckpt.mpi.base.process import ProcessState, process_state
 from ckpt.rank.runtime import Runtime
 
 __all__ = [
@@ -96,6 +100,7 @@ class Ending:
         self._join_threads()
         run_exit_functions()
         self.close()  # in case the program has emptied the table of exit functions
+        _let_go(self._runtime)
         package_baseline.forget()
         references.forget_process_references()
         gc.unfreeze()  # objects made before the fork are collected like the others, and in the same order
@@ -174,6 +179,20 @@ class Ending:
                 return self._raise_failure_of_handler()
             except BaseException as failure:
                 _print_exception(failure)
+
+
+def _let_go(runtime: Runtime) -> None:
+    """Forget what the program has given to the library. A function that the library holds holds the variables of its module;
+    these would be let go when the interpreter has no codecs any more, so its open files would not be written."""
+    runtime.hooks = Hooks()
+    runtime.commits.forget()
+    process_state().adopt(ProcessState().content())
+    engine = runtime.engine
+    if engine is not None:
+        for shared in engine.shared.values():
+            shared.attributes.clear()
+            shared.errhandler = None
+        engine.handlers = NoHandlers()
 
 
 def hold_stops() -> None:

@@ -376,7 +376,7 @@ def _add_diagnose(verb: Verb) -> None:
     diagnose.add_argument(
         "--error", metavar="NAME", default="ETIMEDOUT", help="the error of the call (default ETIMEDOUT)"
     )
-    diagnose.add_argument("--port", type=at_least(1), metavar="N", help="TCP port of the peer process")
+    diagnose.add_argument("--port", type=at_least(1, 65535), metavar="N", help="TCP port of the peer process")
     diagnose.add_argument(
         "--age", type=seconds, metavar="S", default=0.0, help="how long ago it was, at least (default 0)"
     )

@@ -120,8 +120,8 @@ def not_empty(text: str) -> str:
     return text
 
 
-def at_least(least: int) -> Any:
-    """The type of a whole number that is not less."""
+def at_least(least: int, most: int | None = None) -> Any:
+    """The type of a whole number that is not less, and not more than `most`."""
 
     def count(text: str) -> int:
         try:
@@ -130,6 +130,8 @@ def at_least(least: int) -> Any:
             raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
         if value < least:
             raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f"{text} is more than {most}")
         return value
 
     return count

@@ -60,7 +60,8 @@ def own_address(interface: str | None, towards: str | None = None) -> str:
         if not chosen:
             known = ", ".join(f"{name} {address}" for name, address in addresses) or "none"
             raise UsageError(
-                f"--interface {interface}: host {socket.gethostname()} has no such interface or network; it has: {known}"
+                f"--interface {interface}: host {socket.gethostname()} has no such interface or network; it has: {known}. "
+                "Give the name of an interface, or its network, as in 10.1.0.0/16"
             )
         wanted = family_of(towards or "")
         return next((address for address in chosen if family_of(address) == wanted), chosen[0])

@@ -42,7 +42,7 @@ __all__ = ["AGENT", "CommandFailed", "Engine", "Started", "ask", "key_from_engin
 AGENT = "{agent}"
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=20 {host} {agent}"
 _SHELLS = ("ssh", "rsh")
-_TAIL_BYTES = 1500
+_TAIL_BYTES, _TAIL_LINES = 1500, 12
 _TERM_PATIENCE_S = 3.0
 _ENCRYPTING = "ssh"
 _MUNGE_LIMIT_S = 10.0
@@ -142,13 +142,15 @@ class Started:
         return f"the engine's command ended with {how}" + (f": {said}" if said else "")
 
     def said(self) -> str:
-        """The end of what the command, and the agents that it has started, have printed."""
+        """The last lines of what the command, and the agents that it has started, have printed; no control characters, since
+        it goes to a terminal."""
         try:
             with open(self.log_path, "rb") as log:
                 log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
-                return log.read().decode(errors="replace").strip()
+                lines = log.read().decode(errors="ignore").strip().splitlines()[-_TAIL_LINES:]
         except OSError:
             return ""
+        return "\n".join("".join(filter(str.isprintable, line)) for line in lines)
 
     def stop(self, patience_s: float) -> None:
         """Wait for the command's end, at most so long; then kill it and its process group.

@@ -26,6 +26,28 @@ log.write("of a module")
 PROGRAMS: dict[str, str] = {
     # files that nobody closes
     "text": 'f = open("x", "w"); f.write("hello")',
+    # the same where the library has got functions or objects of the program, which hold its variables
+    "own_hooks": """
+import ckpt
+comm = ckpt.enable(); f = open("x", "w"); f.write("hello")
+class Own: pass
+ckpt.on_checkpoint(lambda epoch: None); ckpt.on_restart(lambda epoch: None); ckpt.on_status(lambda: "")
+ckpt.register_type(Own, lambda own: 1, lambda state: Own())
+""",
+    "attributes": """
+from ckpt import MPI
+f = open("x", "w"); f.write("hello"); key = MPI.Comm.Create_keyval(); MPI.COMM_WORLD.Set_attr(key, lambda: f)
+""",
+    "errors": """
+from ckpt import MPI
+f = open("x", "w"); f.write("hello"); handler = MPI.Comm.Create_errhandler(lambda comm, code: None)
+own = MPI.COMM_SELF.Dup(); own.Set_errhandler(handler); MPI.COMM_WORLD.Set_errhandler(handler)
+""",
+    "messages": """
+import ckpt
+from ckpt import MPI
+f = open("x", "w"); f.write("hello"); channel = ckpt.ActiveMessages(MPI.COMM_SELF, lambda source, message: None)
+""",
     "binary": 'f = open("x", "wb"); f.write(b"hello" * 5000)',
     "append": 'open("x", "w").write("a"); f = open("x", "a"); f.write("b")',
     "update": 'open("x", "w").write("abcdef"); f = open("x", "r+b"); f.seek(2); f.write(b"XY")',
@@ -259,6 +281,7 @@ NOT_RESTORED = {
     "uncollected": "garbage is in no image",
     "resurrected": "nor is it known of an object that it was finalized before",
     "async_generator": "it cannot be saved",
+    "errors": "nor can an error handler of the program",
 }
 """Programs that a restart cannot take up, and why."""
 

@@ -123,16 +123,22 @@ class Boards:
             os.close(self._pending.pop(key))
 
     def _on_offer(self, rank: int, number: int, fd: int) -> None:
-        """`fd` belongs to the caller."""
+        """`fd` belongs to the caller. What is not taken comes once more, if its owner still misses this reader then."""
+        try:
+            own = os.dup(fd)
+        except OSError:  # no descriptor is left
+            self.counts["boards_refused"] += 1
+            return
         if number in self._entries:
-            self._add(number, rank, os.dup(fd))
-        elif len(self._pending) < PENDING_MOST:
-            former = self._pending.pop((number, rank), None)
+            self._add(number, rank, own)
+        elif len(self._pending) < PENDING_MOST or (number, rank) in self._pending:
+            former = self._pending.get((number, rank))
+            self._pending[number, rank] = own
             if former is not None:
                 os.close(former)
-            self._pending[number, rank] = os.dup(fd)
         else:
             self.counts["boards_refused"] += 1
+            os.close(own)
 
     def _add(self, number: int, rank: int, fd: int) -> None:
         entry = self._entries[number]

@@ -7,6 +7,7 @@
     alone      its library is not made for threads: a process for each address, one question after the other
     secret     which part of the credentials file it is given, or None
     library    what it imports only when it asks
+    lists      arguments that are lists of words
     says       of some values, all texts that they may be: `alive` is "yes" or nothing
 
 Every module has `ask(arguments, secret, within_s) -> {name: number or text}`: it returns within about so many
@@ -28,6 +29,7 @@ class HandlerFace:
         "alone",
         "cached",
         "library",
+        "lists",
         "local",
         "module",
         "needs",
@@ -49,7 +51,9 @@ class HandlerFace:
         cached: bool = False,
         says: Mapping[str, tuple[str, ...]] | None = None,
         library: str = "",
+        lists: frozenset[str] = frozenset(),
     ) -> None:
+        self.lists = lists
         self.says = says or {}
         self.needs, self.takes = needs, takes
         self.local, self.on_way, self.alone, self.cached = local, on_way, alone, cached
@@ -68,9 +72,12 @@ def _face(
     secret: str | None = None,
     says: Mapping[str, tuple[str, ...]] | None = None,
     library: str = "",
+    lists: str = "",
 ) -> HandlerFace:
     words = frozenset(needs.split()), frozenset(takes.split())
-    return HandlerFace(*words, local, secret, module, on_way, alone, cached, says, library)
+    return HandlerFace(
+        *words, local, secret, module, on_way, alone, cached, says, library, frozenset(lists.split())
+    )
 
 
 _ALIVE = {"alive": ("yes",)}
@@ -78,7 +85,7 @@ _ANSWER = {"answer": ("accepted", "refused")}
 
 
 HANDLERS: Mapping[str, HandlerFace] = {
-    "command": _face("command", "run", "pattern within_s", local=True),
+    "command": _face("command", "run", "pattern within_s", local=True, lists="run"),
     "filters": _face("filters", "peer device", local=True),
     "ipmi": _face("ipmi", "address", "sensor", secret="ipmi"),
     "kernel-log": _face("kernel_log", "pattern", "seconds", local=True),

@@ -160,6 +160,7 @@ class Registry:
             name: (class_path,) for name, class_path in class_paths.items()
         }
         self._extensions: set[str] = set()
+        self._extended: set[str] = set()
         self._instances: dict[str, Library | None] = {}  # by class path; None: the class cannot be used
         self._by_name: dict[str, Library | None] = {}
         self._names_seen: set[str] = set()
@@ -174,6 +175,7 @@ class Registry:
         for name, class_path in class_paths:
             added[name] = (*added.get(name, ()), class_path)
             self._extensions.add(class_path)
+            self._extended.update((name, class_path.partition(":")[0]))
         self._class_paths = {**added, **self._class_paths}
         for name, first in added.items():
             self._class_paths[name] = first + tuple(
@@ -201,6 +203,11 @@ class Registry:
         ):
             self._by_name[name] = library
         return library
+
+    def is_extended(self, module: str) -> bool:
+        """Does an installed distribution say how images treat the library that this module is part of, or is that said in
+        this module? Then the library is imported again, wherever its files are (editable mode)."""
+        return module in self._extended or module.partition(".")[0] in self._extended
 
     def _make(self, name: str, class_path: str) -> Library | None:
         if class_path not in self._instances:

@@ -15,6 +15,8 @@ A lazy variable to which nothing in the image refers is not saved: the next call
 A function that fills a lazy variable may fill a table of its module beside it, as ``dbm.open`` does with ``dbm._modules``,
 and test the variable only. So if a function on the stack uses a lazy variable, what the tables hold that it uses is saved,
 too: those that the module's own code makes empty.
+
+Here too: which variables libraries that are left alone have got since their import (:data:`left_alone`).
 """
 
 from __future__ import annotations
@@ -38,6 +40,20 @@ _STORE_GLOBAL = opcode.opmap["STORE_GLOBAL"]
 _EXTENDED_ARG = opcode.opmap["EXTENDED_ARG"]
 _IGNORED_OPCODES = frozenset({"COPY", "CACHE", "EXTENDED_ARG"})
 _EMPTY: dict[str, Any] = {"BUILD_MAP": {}, "BUILD_LIST": []}
+
+
+left_alone: dict[str, frozenset[str]] = {}
+"""The names that a module had after its import, for modules of libraries whose variables are no part of images
+(:attr:`ckpt.image.interface.library.Library.is_left_alone`). Names that it has got since,
+and not from a function of its own, are the program's: a new process does not have them."""
+
+
+def added_names(module: types.ModuleType, known: frozenset[str]) -> list[str]:
+    """The names of a module's variables that are not known and, in a library that is left alone, not of its functions."""
+    found = [key for key in module.__dict__ if key not in known]
+    if found and module.__name__ in left_alone:
+        return [key for key in found if not is_bound_by_functions(module, key)]
+    return found
 
 
 @functools.lru_cache(maxsize=4096)

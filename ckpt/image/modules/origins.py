@@ -10,6 +10,8 @@ Rules
     one with another suffix, of a loader of its own
     standard library, installed packages, C extensions         by reference: imported again at load
     ``ckpt``, ``transport``, ``controller``                    by reference, even in editable mode
+    libraries that other distributions have classes for, and   likewise
+    the modules of these classes (docs/extending.md)
     a module object that is not in ``sys.modules``             by value, as an ordinary object
     without a file: made by hand, of a class or of a loader    by value
     (``sys.meta_path``) that the program has defined

@@ -53,6 +53,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     namespace_of,
     package_of,
 )
+from ckpt.image.modules import lazy
 from ckpt.image.modules.origins import is_standard
 from ckpt.image.modules.standard_baseline import Note as OwnerNote
 from ckpt.image.modules.standard_baseline import StandardBaseline, is_from_standard
@@ -159,13 +160,14 @@ class PackageBaseline:
         for imported in pending:
             libraries.note_import(str(imported.__dict__.get("__name__")))
         for imported in pending:
-            package = package_of(str(imported.__dict__.get("__name__")))
-            if package in left_alone:
+            name = str(imported.__dict__.get("__name__"))
+            if package_of(name) in left_alone:
+                lazy.left_alone.setdefault(name, frozenset(imported.__dict__))
                 continue
             try:
-                self.standard.note(imported) if is_standard(package) else self.note(imported)
+                self.standard.note(imported) if is_standard(package_of(name)) else self.note(imported)
             except Exception:  # changed meanwhile by another thread, or too odd: not the import's affair
-                self.modules.pop(str(imported.__dict__.get("__name__")), None)
+                self.modules.pop(name, None)
 
     # ------------------------------------------------------------------ noting
 
@@ -393,7 +395,6 @@ def _is_noted(module: Any) -> bool:
 
 
 def _is_installed(module: Any) -> bool:
-    file = module.__dict__.get("__file__")
-    if type(file) is not str or not ("site-packages" in file or "dist-packages" in file):
-        return False
-    return package_of(module.__name__) not in NO_LIBRARIES
+    name, file = module.__name__, module.__dict__.get("__file__")
+    is_there = type(file) is str and ("site-packages" in file or "dist-packages" in file)
+    return (is_there or libraries.is_extended(name)) and package_of(name) not in NO_LIBRARIES

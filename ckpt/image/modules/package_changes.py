@@ -63,6 +63,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     namespace_of,
     package_of,
 )
+from ckpt.image.modules import lazy
 from ckpt.image.modules.package_baseline import NO_LIBRARIES, Large, Note, PackageBaseline
 from ckpt.image.modules.standard_baseline import Note as OwnerNote
 from ckpt.transport.records import NamedTuple, dataclass, field
@@ -99,6 +100,7 @@ _COMPILED = "changed, not kept: the package has compiled modules, which may hold
 _TOO_LARGE = (
     "changed, not kept: so large a table is not compared with that after the import (ckpt.keep_package)"
 )
+_ADDED = "not kept: what a program adds to this package, but for functions, classes, plain values and objects of its own"
 _ADDRESSES = "a table by addresses of objects, which are others after a restart"
 
 
@@ -223,6 +225,13 @@ def _find_changes(notes: PackageBaseline, references: References, found: Changed
     for package, changes in compiled_changes.changes.items():
         if changes:
             found.leave_out("changed", package, [change.where for change in changes], _COMPILED)
+    for name in references.added.keys() & lazy.left_alone.keys():
+        values = {
+            key: getattr(sys.modules.get(name), "__dict__", {}).get(key) for key in references.added[name]
+        }
+        lost = [f"{name}.{key}" for key, value in values.items() if not references.is_patch(type(value))]
+        if lost:
+            found.leave_out("changed", package_of(name), lost, _ADDED)
 
 
 def _is_comparable(note: Note, notes: PackageBaseline, references: References) -> bool:

@@ -128,7 +128,8 @@ class References:
             origin = self._values.get(name)
             if origin is None or origin[0] != id(module):
                 are_changed = True
-                self._values[name] = origin = (id(module), is_by_value(name, module))
+                is_own = is_by_value(name, module) and not libraries.is_extended(name)
+                self._values[name] = origin = (id(module), is_own)
                 self._ids[id(module)] = ("module", name)
                 self._ids[id(attributes)] = ("dict", name)
                 self.by_value.pop(name, None)
@@ -145,10 +146,10 @@ class References:
 
     def _search(self, name: str, module: types.ModuleType, checked: set[int]) -> None:
         # checked: addresses of objects whose persistent id is known to be valid; modules share many objects
-        attributes, ids, own_names = module.__dict__, self._ids, self._own_names.get(name)
+        ids, own_names = self._ids, self._own_names.get(name, lazy.left_alone.get(name))
         if own_names is not None:
-            self.added[name] = [key for key in attributes if key not in own_names]
-        version = attributes.get("__version__")
+            self.added[name] = lazy.added_names(module, own_names)
+        version = module.__dict__.get("__version__")
         if type(version) is str and "." not in name:
             self.versions[name] = version
         for key, value in _lookup.identities(module, _NOT_REFERENCED):
@@ -157,7 +158,8 @@ class References:
                 if value.__dict__.get("__name__") == _OWN_MPI:
                     self._mpi_names[name, key] = value
                 continue
-            if own_names is not None and key not in own_names and cls in _SETTING_TYPES:
+            is_new = own_names is not None and key not in own_names and not issubclass(cls, types.ModuleType)
+            if is_new and (cls in _SETTING_TYPES or name in lazy.left_alone):
                 continue
             if (name == "sys" and key in STREAMS) or id(value) in checked:
                 continue  # a stream may be an object of the program; the original ones are in std_objects()
@@ -265,9 +267,7 @@ class References:
         return own + self._patches_by_packages(touched)
 
     def _patches_by_packages(self, touched: dict[str, types.ModuleType]) -> list[tuple[str, str, object]]:
-        """Functions and classes of installed packages that are bound in modules of the standard library: packages such as
-        freezegun patch these for the program.
-        """
+        """Functions and classes of installed packages that are bound in modules of the standard library (freezegun)."""
         return [
             (name, key, value)
             for name, key, value in _lookup.foreign(touched, sys.stdlib_module_names)
@@ -278,9 +278,7 @@ class References:
         ]
 
     def _found_mpi(self) -> list[tuple[str, str, object]]:
-        """Variables of libraries that hold ckpt's module MPI. Some libraries (schwimmbad) import MPI late, and bind it to a
-        global that was ``None`` after their own import.
-        """
+        """Variables of libraries that hold ckpt's module MPI, also such as were ``None`` after the import (schwimmbad)."""
         return [
             (name, key, value)
             for (name, key), value in self._mpi_names.items()
@@ -290,13 +288,16 @@ class References:
         ]
 
     def _added_values(self) -> list[tuple[str, str, object]]:
-        found = []
-        for name, keys in self.added.items():
-            attributes = getattr(sys.modules.get(name), "__dict__", {})
-            found += [
-                (name, k, attributes[k]) for k in keys if type(attributes.get(k, self)) in _SETTING_TYPES
-            ]
-        return found
+        dicts = {name: getattr(sys.modules.get(name), "__dict__", {}) for name in self.added}
+        found = [(name, k, dicts[name].get(k, self)) for name, keys in self.added.items() for k in keys]
+        return [each for each in found if type(each[2]) in _SETTING_TYPES]
+
+    def is_patch(self, cls: type) -> bool:
+        """Are objects of this class among :meth:`patches`, or need not be, where a program adds them to a module?"""
+        is_plain = (
+            cls in _SETTING_TYPES or cls in _NOT_REFERENCED or issubclass(cls, (type, types.ModuleType))
+        )
+        return is_plain or self.is_user_type(cls)
 
     def is_user_type(self, cls: type) -> bool:
         """Is the class defined in a by-value module?"""

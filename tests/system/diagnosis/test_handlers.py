@@ -92,6 +92,7 @@ def test_what_is_asked_of_a_dead_or_senseless_device_is_a_reason(
         question("tcp", address="no such host.invalid", port=nobody),
         question("command", run=["/no/such/program"]),
         question("command", run=["echo", "x"], pattern="y"),
+        question("command", run=["yes"]),
         question("sysfs", files="/sys/no/such/file*"),
         question("kernel-log", pattern="("),
         question("netlink", device="lo", address="no address"),
@@ -99,7 +100,9 @@ def test_what_is_asked_of_a_dead_or_senseless_device_is_a_reason(
         question("lldp", socket="/no/such/socket"),
         *(question("snmp", address=where.address, table="lldp") for where in (silent, garbage)),
         question("tcp", shell=("/no/such/shell",), address="127.0.0.1", port=nobody),
-        question("tcp", shell=("sh", "-c", "echo hello; exit 7"), address="127.0.0.1", port=nobody),
+        question(
+            "tcp", shell=("sh", "-c", "echo hello; echo why >&2; exit 7"), address="127.0.0.1", port=nobody
+        ),
     ]
     replies = ask(questions, secrets(snmp=devices.V2C, ipmi=devices.IPMI, redfish=devices.REDFISH), 16)
     assert set(replies) == set(questions)
@@ -109,7 +112,9 @@ def test_what_is_asked_of_a_dead_or_senseless_device_is_a_reason(
         assert devices.SECRET[:10] not in reply.reason
     said = {(asked.handler, asked.shell): reply.reason for asked, reply in replies.items()}
     assert said["tcp", ("/no/such/shell",)] == "/no/such/shell cannot be started: No such file or directory"
-    assert "ended with exit code 7" in said["tcp", ("sh", "-c", "echo hello; exit 7")]
+    assert said["tcp", ("sh", "-c", "echo hello; echo why >&2; exit 7")].endswith(
+        "ended with exit code 7: why"
+    )
 
 
 def test_without_credentials_nothing_is_sent() -> None:

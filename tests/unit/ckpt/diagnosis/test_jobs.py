@@ -48,7 +48,7 @@ def test_a_host_that_nobody_reaches_is_named_by_three() -> None:
 def test_a_host_is_named_where_the_topology_leaves_the_wiring_open(tmp_path: Path) -> None:
     """As without a topology: what is behind each host may be anything."""
     path = tmp_path / "topology.toml"
-    hosts = [f'[host.{name}]\naddress = "192.0.2.1"\ninterface = "eth0"\n' for name in "abc"]
+    hosts = [f'[host.{name}]\naddress = "192.0.2.{ord(name)}"\ninterface = "eth0"\n' for name in "abc"]
     path.write_text("wired = false\n" + "".join(hosts))
     cut = {("a", "b"), ("b", "c")}
     found = locate(facts("abc", cut, mute="b", topology=str(path), wanted=False))

@@ -11,6 +11,7 @@ from ckpt.diagnosis.models import Model, check, parse, reference
 HANDLERS = {
     "ipmi": HandlerFace(needs=frozenset({"sensor"})),
     "tcp": HandlerFace(needs=frozenset({"address"}), takes=frozenset({"port"})),
+    "run": HandlerFace(needs=frozenset({"run"}), takes=frozenset({"pattern"}), lists=frozenset({"run"})),
 }
 FAN = """\
 name = "fan"
@@ -69,7 +70,7 @@ def test_a_model_says_what_it_says() -> None:
         (
             'handler = "ipmi"',
             'handler = "ipni"',
-            "1.toml:9: speed: unknown handler 'ipni'; there are ipmi, tcp",
+            "1.toml:9: speed: unknown handler 'ipni'; there are ipmi, run, tcp",
         ),
         ('unit = "RPM"\n', "", '1.toml:6: a threshold without a unit: add, for example, unit = "RPM"'),
         ("low = 2000\n", "", "1.toml:6: no threshold: give high, low or equal"),
@@ -93,6 +94,21 @@ def test_a_model_says_what_it_says() -> None:
             ', sensor = "*Fan*"',
             ', sensor = "x", bus = 1',
             "1.toml:9: speed: ipmi does not take bus; it takes sensor",
+        ),
+        (
+            '"ipmi", value = "lowest", sensor = "*Fan*"',
+            '"run", value = "number", run = "fans --speed"',
+            '1.toml:9: speed: run is a list of words: write run = ["COMMAND", "WORD"]',
+        ),
+        (
+            '"ipmi", value = "lowest", sensor = "*Fan*"',
+            '"run", value = "number", run = []',
+            "1.toml:9: speed: run is a list of words",
+        ),
+        (
+            '"ipmi", value = "lowest", sensor = "*Fan*"',
+            '"run", value = "number", run = ["fans"], pattern = "speed: ([0-9]+"',
+            "1.toml:9: speed: pattern is no regular expression: missing )",
         ),
         ("low = 2000", "low = 2000\nsymptom = true\nproves = true", "1.toml:6: a symptom proves nothing"),
         (

@@ -138,6 +138,7 @@ def test_no_trunk(tmp_path: Path) -> None:
     ("old", "new", "complaint"),
     [
         ('port = "p2"', "", "host.n2: switch and port go together: give both, or neither"),
+        ('"10.0.0.2"', '"10.0.0.1"', "hosts n1 and n2 have one address, 10.0.0.1; correct one"),
         ('port = "p2"', 'port = "p1"', "host n2 and host n1 hang on the same port p1 of sw1"),
         ('["sw1", "up"]', '["sw1", "p1"]', "a trunk and host n1 hang on the same port p1 of sw1"),
         (

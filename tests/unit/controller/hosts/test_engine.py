@@ -88,3 +88,18 @@ def test_a_command_that_keeps_standard_input_open_is_not_waited_for_for_ever(
     finally:
         os.close(inner)
         os.close(outer)
+
+
+def test_of_what_an_engine_prints_the_last_lines_are_told_without_control_characters(tmp_path: Path) -> None:
+    script = "for i in range(900): print('line', i)\nprint('\\x1b[2J\\x07why\\xff')\nraise SystemExit(3)"
+
+    def words(index: int | None) -> list[str]:
+        return [sys.executable, "-X", "utf8", "-c", script]
+
+    (started,) = (
+        Engine.of_template("env A={host} {agent}").start({1: "h1"}, words, str(tmp_path), key=KEY).values()
+    )
+    assert started.process.wait(30) == 3
+    end = started.end()
+    assert end is not None and end.startswith("the engine's command ended with exit code 3: line ")
+    assert end.endswith("line 899\n[2Jwhyÿ") and len(end.splitlines()) <= 12
