@@ -22,7 +22,7 @@ from tests.sweep.random_programs.templates import MODULES
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(2)]
 
-IMAGES = 8
+IMAGES = 6
 AT_NIGHT = 60
 Count = Callable[[str, int], None]
 
@@ -48,8 +48,9 @@ def check(seed: int, begins: int, place: Place, directory: Path) -> int:
         checks = bench.images(places=[1 << 62])["checks"]
         wanted = range(begins, max(checks, begins + IMAGES))
         taken = bench.images(places=sorted(random.Random(seed).sample(wanted, IMAGES)))
-        assert not bench.difference(taken, expected), seed
-        assert not taken["failed"], seed
+        differs = bench.difference(taken, expected)
+        assert not differs, f"seed {seed}, disturbed by images: {differs}"
+        assert not taken["failed"], f"seed {seed}: {taken['failed']}"
         printed = bench.output()
         for image in reversed(taken["images"]):
             bench.printed_afresh(printed)

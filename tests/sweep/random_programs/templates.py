@@ -217,8 +217,9 @@ COMPOUND = (
     "except Trouble as error: note(error.code)\n$w.close()",
     "with open('file-$w', 'w+') as $w:\n    for _ in $l: print(num(_), file=$w)\n    $w.seek(0)\n"
     "    for line in $w: note(line, num($f(int(line))))",
-    "class $w(Thing):\n    field = num($i)\n    def __init__(self, value, *, more=1):\n        super().__init__(value)\n"
-    "        self.more = more\n    @property\n    def both(self): return tick(self.more + self.field) + super().half\n"
+    "$v = num($i)\nclass $w(Thing):\n    field = $v\n    def __init__(self, value, *, more=1):\n"
+    "        super().__init__(value)\n        self.more = more\n    @property\n"
+    "    def both(self): return tick(self.more + self.field) + super().half\n"
     "note($w($i, more=$i).both, $w(3) + 4)",
 )
 WITH_FUNCTIONS = (
