@@ -175,7 +175,7 @@ class Registry:
         for name, class_path in class_paths:
             added[name] = (*added.get(name, ()), class_path)
             self._extensions.add(class_path)
-            self._extended.update((name, class_path.partition(":")[0]))
+            self._extended |= {name, class_path.partition(":")[0]} - {"__main__"}
         self._class_paths = {**added, **self._class_paths}
         for name, first in added.items():
             self._class_paths[name] = first + tuple(
