@@ -233,7 +233,7 @@ def test_whatever_is_dead_it_ends_in_five_seconds(tmp_path: Path) -> None:
     """Controller, switch, peer and the shells to three machines: nothing answers."""
     silent = devices.Broken(garbage=False)
     try:
-        host = 'address = "127.0.0.1"\ninterface = "eth0"\nswitch = "sw1"\nport = "p{0}"\nshell = ["sleep", "1000"]\n'
+        host = 'address = "127.0.0.{0}"\ninterface = "eth0"\nswitch = "sw1"\nport = "p{0}"\nshell = ["sleep", "1000"]\n'
         (tmp_path / "t.toml").write_text(
             f'[host.n1]\n{host.format(1)}[host.n2]\n{host.format(2)}bmc = "{silent.address}"\n'
             f'[switch.sw1]\nsnmp = ["{silent.address}", "{silent.address}"]\nshell = ["sleep", "1000"]\n'
