@@ -332,10 +332,11 @@ def threaded(f, *args):
 
 
 def quiet(f):
-    """For a thread of a pool: (result, what was noted)."""
+    """For a thread of a pool: (result, what was noted). Which thread it is, and what that has done before, is not seen."""
 
     def run(*args):
         LOCAL.lines, lines = [], getattr(LOCAL, "lines", None)
+        LOCAL.kept = []
         refuel()
         try:
             return f(*args), LOCAL.lines
