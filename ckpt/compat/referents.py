@@ -1,11 +1,15 @@
 """The objects that an object made in C refers to, by ``gc.get_referents``. That function lists them in the order in which
 ``tp_traverse`` of the type visits them.
 
-For a new minor version: has ``tp_traverse`` of the types named below kept the order, and does it visit something new?
+Here too: the containers that refer weakly (``Lib/_weakrefset.py``), while they are iterated.
+
+For a new minor version: does an iteration still enter an ``_IterationGuard`` into the container's ``_iterating``? Has
+``tp_traverse`` of the types named below kept the order, and does it visit something new?
 """
 
 from __future__ import annotations
 
+import _weakrefset
 import contextvars
 import gc
 import itertools
@@ -16,12 +20,15 @@ from typing import Any
 from ckpt.compat import interpreter
 
 __all__ = [
+    "ITERATION_GUARD",
     "active_source_of_chain",
     "call_of_writer",
     "compare_of_key",
     "context_of_token",
+    "enter_guard",
     "function_of_thunk",
     "implementation_of",
+    "is_guard_entered",
     "lru_parts",
     "mapping_of",
     "parts_of_asker",
@@ -204,3 +211,22 @@ def function_of_thunk(thunk: Any) -> Any:
         return None
     found = [item for item in gc.get_referents(thunk) if item is not type(thunk)]
     return found[1] if len(found) > 1 and isinstance(found[0], (tuple, list)) and callable(found[1]) else None
+
+
+# ---------------------------------------------------------------------- weak containers
+
+ITERATION_GUARD: type = _weakrefset._IterationGuard  # type: ignore[attr-defined]
+"""Its objects keep what is gone in a container for as long as that is iterated; all versions."""
+
+
+def is_guard_entered(guard: Any) -> bool:
+    """Is the iteration under way?"""
+    return guard in getattr(guard.weakcontainer(), "_iterating", ())
+
+
+def enter_guard(guard: Any) -> None:
+    """Enter a guard whose iteration is under way in the container that is there now. One that is itself in the image, and
+    not filled yet, has its guards with it."""
+    entered = getattr(guard.weakcontainer(), "_iterating", None)
+    if entered is not None:
+        entered.add(guard)

@@ -36,7 +36,7 @@ from collections.abc import Callable
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
-from ckpt.compat import accelerators
+from ckpt.compat import accelerators, referents
 from ckpt.compat.memory import referent_of
 from ckpt.compat.referents import mapping_of
 from ckpt.compat.typeobjects import is_heap
@@ -223,6 +223,13 @@ def reduce_weakproxy(pickler: Saver, obj: Any) -> Any:
     if not found:
         return rebuild.make_dead_weakproxy, ()
     return rebuild.make_weakproxy, (*found, *gc.get_referents(obj))  # the callback, if it has one
+
+
+@reduces(referents.ITERATION_GUARD)
+def reduce_iteration_guard(pickler: Saver, guard: Any) -> Any:
+    """A weak container of the standard library (all tasks of asyncio) is the new process's: the iteration enters there."""
+    state = attributes_of(guard), referents.is_guard_entered(guard)
+    return rebuild.make_iteration_guard, (), state, None, None, rebuild.fill_iteration_guard
 
 
 # ---------------------------------------------------------------------- modules

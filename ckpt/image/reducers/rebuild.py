@@ -23,7 +23,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ckpt.compat import stdlib
+from ckpt.compat import referents, stdlib
 from ckpt.compat.accelerators import CTYPES
 from ckpt.compat.memory import replace_dictionary
 from ckpt.compat.typeobjects import is_heap
@@ -325,6 +325,17 @@ def make_dead_weakref(cls: type) -> Any:
 
 def make_weakproxy(target: Any, *callback: Any) -> Any:
     return weakref.proxy(target, *callback)
+
+
+def make_iteration_guard() -> Any:
+    return object.__new__(referents.ITERATION_GUARD)
+
+
+def fill_iteration_guard(guard: Any, state: tuple[dict[str, Any], bool]) -> None:
+    attributes, is_entered = state
+    guard.__dict__.update(attributes)
+    if is_entered:
+        referents.enter_guard(guard)
 
 
 def make_dead_weakproxy() -> Any:

@@ -333,7 +333,10 @@ def test_list_and_explain(capsys: pytest.CaptureFixture[str]) -> None:
 def test_another_machine_is_not_taken_for_the_host(tmp_path: Path) -> None:
     """Without a shell to it, nothing is said of n1: this machine has no device of that name, but n1 may have."""
     (tmp_path / "t.toml").write_text(
-        "".join(f'[host.{n}]\naddress = "127.0.0.9"\ninterface = "no9"\n' for n in ("not-this-one", "n2"))
+        "".join(
+            f'[host.{name}]\naddress = "127.0.0.{number}"\ninterface = "no9"\n'
+            for number, name in ((8, "not-this-one"), (9, "n2"))
+        )
     )
     words = ["not-this-one", "n2", "--topology", f"{tmp_path}/t.toml", "--json"]
     done = subprocess.run(

@@ -11,13 +11,16 @@ import io
 import itertools
 import sysconfig
 import types
+import weakref
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from ckpt.image.reducers import iterators
+from ckpt.compat import referents
+from ckpt.image.reducers import iterators, rebuild
+from ckpt.image.reducers.builtin_types import REDUCERS
 from tests.unit.ckpt.image.support import copy_of, pickled, resumed_output
 
 pytestmark = pytest.mark.turns(2)
@@ -415,3 +418,28 @@ def test_a_loop_over_a_set_of_plain_values_goes_on_in_the_same_order_in_another_
     tmp_path: Any,
 ) -> None:
     assert resumed_output(tmp_path, CERTAIN_ORDER) == "True True\n"
+
+
+def test_an_iteration_of_a_weak_set_of_the_standard_library_goes_on_in_the_new_process() -> None:
+    """By random programs: `asyncio.run` ended with a KeyError after a restart from an image in the middle of `all_tasks`.
+
+    The set of all tasks is the new process's own, and did not know that it is iterated.
+    """
+
+    class Kept:
+        pass
+
+    kept, container = [Kept(), Kept()], weakref.WeakSet()
+    container.update(kept)
+    iterator = iter(container)
+    next(iterator)
+    (guard,) = container._iterating
+    make, arguments, state, *_ = REDUCERS[referents.ITERATION_GUARD](None, guard)
+    container._iterating.clear()  # as in a new process
+    new = make(*arguments)
+    rebuild.fill_iteration_guard(new, state)
+    assert container._iterating == {new}
+    new.__exit__(None, None, None)
+    assert not container._iterating
+    container._iterating.add(guard)
+    iterator.close()
