@@ -16,6 +16,7 @@ import pytest
 
 from ckpt.undo import _watch, keeping, watching
 from ckpt.undo.logs import read_log
+from ckpt.undo.operations import operations_of
 from ckpt.undo.records import Content, Moved, Name, Outcome, Record, Status, to_plain
 from ckpt.undo.selection.covering import covering
 from tests.unit.ckpt.undo import test_watching
@@ -557,3 +558,39 @@ def test_threads_leave_one_chain_of_lines(work: Watched) -> None:
     work.cut()
     records = list(read_log(work.log(0).directory, KEY))
     assert len(records) == len({each.path for each in records}) == 4 * 150 + 4 * 30
+
+
+@pytest.mark.parametrize(
+    ("directory", "is_unsteady"),
+    [
+        ("x", False),
+        ("./x", False),
+        ("../top/x", False),
+        ("..", False),
+        ("", False),
+        ("link", True),
+        ("link/../x", True),
+        ("x/../x", True),
+    ],
+)
+def test_only_a_path_that_may_lead_elsewhere_is_tested_each_time(
+    work: Watched, monkeypatch: pytest.MonkeyPatch, directory: str, is_unsteady: bool
+) -> None:
+    """Dots before the first name lead to no link, so ``../results/file`` costs no more than its canonical name."""
+    os.makedirs("top/x")
+    os.symlink("x", "top/link")
+    os.chdir("top")
+    work.start()
+
+    class Noted:
+        found: list[bool] = []
+
+        def note(self, path: str, canonical: str, standing: int, is_unsteady: bool) -> None:
+            self.found.append(is_unsteady)
+
+    monkeypatch.setattr(work.watch, "_fast_path", Noted())
+    work.watch._note(
+        os.path.join(directory, "file"),
+        operations_of("open", (os.path.join(directory, "file"), "w", os.O_WRONLY | os.O_CREAT)),
+    )
+    assert Noted.found == [is_unsteady]
