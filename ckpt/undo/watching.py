@@ -493,7 +493,9 @@ class FileWatch:
         if standing is not None:
             above = os.path.dirname(path)
             # The directory before an inner ".." may become a link; the working directory has none in its name.
-            has_links = "/.." in above.lstrip("./") or os.path.normpath(os.path.join(os.getcwd(), above)) != directory
+            has_links = (
+                "/.." in above.lstrip("./") or os.path.normpath(os.path.join(os.getcwd(), above)) != directory
+            )
             is_unsteady = has_links or (standing == _NEW and self._ranks > 1)
             self._fast_path.note(path, directory, standing, is_unsteady)
 

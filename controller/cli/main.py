@@ -46,11 +46,16 @@ _VERBS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code (argparse exits by itself with 2).
 
-    Without `arguments` the process does nothing else: after `run` and `restart` it ends without finalizing the interpreter.
+    Without `arguments` the process does nothing else: after `run` and `restart`, and when it is interrupted, it ends without
+    finalizing the interpreter.
     """
     try:
         return _main(arguments)
     except KeyboardInterrupt:  # a job that runs stops by itself (`service.signals`)
+        if arguments is None:
+            # Else an interrupt more, while the interpreter is finalized, would kill the process by the signal.
+            signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
+            _exit_process(_INTERRUPTED)
         return _INTERRUPTED
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ckpt.controller.hosts.launch.launcher import HostsLauncher
     from ckpt.controller.launch.local import LocalLauncher
     from ckpt.controller.service.report import Reporter
-    from ckpt.controller.service.service import ServiceOptions
+    from ckpt.controller.service.service import Service, ServiceOptions
     from ckpt.controller.supervision.history import History
     from ckpt.controller.supervision.lines import Lines
     from ckpt.store import JobDirectory, LockHandle
@@ -393,6 +393,7 @@ def _drive(
     location = lock.record.location
     assert location is not None, "claimed by the caller"
     reporter, code = _reporter(job, arguments), EXIT_NOT_WRITTEN
+    service: Service | None = None
     try:
         from ckpt.controller.service.report import how_to_go_on
         from ckpt.controller.service.service import Service
@@ -433,7 +434,9 @@ def _drive(
     finally:
         launcher.close()
         lock.clear_location()
-        problem = reporter.finish()
+        if service is not None:
+            service.close()
+        problem = reporter.finish()  # which may wait for a reader, as long as nobody interrupts it
     if code:
         return code
     if problem is not None:

@@ -247,7 +247,9 @@ class Service:
     # ---- loop --------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Run the job to its end; returns the exit code. Raises LockLost, LaunchFailed and FilesNotPutBack."""
+        """Run the job to its end; returns the exit code. Raises LockLost, LaunchFailed and FilesNotPutBack.
+
+        Signals that come behind the end change nothing any more, until `close`."""
         self.selector.register(self.signals.fileno(), selectors.EVENT_READ, self._on_signals)
         try:
             if self.options.time_limit_ns is not None:
@@ -264,13 +266,16 @@ class Service:
             self.clients.close()
             self.passthrough.finish()
             self.selector.unregister(self.signals.fileno())
-            self.signals.restore()
             remove_sockets(self.runtime_dir)
         self.files.ended(end.exit_code)
         self._log("job-finished", {"exit_code": end.exit_code, "reason": end.reason, "kind": end.kind})
         if end.kind != "finished":
             self.reporter.say(end.reason)
         return end.exit_code
+
+    def close(self) -> None:
+        """What is left to do may be interrupted by signals again."""
+        self.signals.restore()
 
     def _run_once(self) -> None:
         now_ns = time.monotonic_ns()

@@ -101,9 +101,10 @@ def test_a_second_interrupt_ends_at_once_what_does_not_end_by_itself(start: Star
     job.wait_for(lambda: all("heard 2\n" in job.output(rank) for rank in range(2)), "handlers")
     deadline = time.monotonic() + PATIENCE_S
     while job.process.poll() is None and time.monotonic() < deadline:
-        job.process.send_signal(signal.SIGINT)
-        time.sleep(0.05)
+        job.process.send_signal(signal.SIGINT)  # also while the command ends: it ends as it was about to
+        time.sleep(0.002)
     assert job.process.wait(1) == 130
+    assert job.events("job-finished")
     assert job.events("ended-at-once")
 
 
