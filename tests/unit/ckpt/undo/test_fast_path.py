@@ -10,7 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -583,7 +583,7 @@ def test_only_a_path_that_may_lead_elsewhere_is_tested_each_time(
     work.start()
 
     class Noted:
-        found: list[bool] = []
+        found: ClassVar[list[bool]] = []
 
         def note(self, path: str, canonical: str, standing: int, is_unsteady: bool) -> None:
             self.found.append(is_unsteady)
