@@ -229,17 +229,18 @@ def _sweep(
                 when = {"places": sorted(rng.sample(range(1, first["checks"] + 1), missing))}
             else:
                 when = {"moments": sorted(rng.random() * first["wall_s"] for _ in range(missing))}
-            _one_run(outcome, bench, expected, when, again)
+            one_run(outcome, bench, expected, when, again)
             if outcome.failures:
                 return
     if len(outcome.surprises) > outcome.images:
         outcome.failures += outcome.surprises
 
 
-def _one_run(
+def one_run(
     outcome: Outcome, bench: Bench, expected: tuple[int, bytes, bytes], when: dict[str, Any], again: str
 ) -> None:
-    """One run with images, every one of them resumed."""
+    """One run with images, every one of them resumed; what came of it is added to `outcome`. `when`: the `places` or the
+    `moments` of the images; `again`: the command that shows it again."""
     program, directory = bench.program, bench.directory
     taken = bench.images(**when)
     for reason, times in taken["refused"].items():

@@ -15,13 +15,14 @@ import pytest
 
 from tests.seeds import seed_of_the_commit
 from tests.sweep.catalogue import Program
-from tests.sweep.driver import Bench
+from tests.sweep.driver import Bench, Outcome, one_run
 from tests.sweep.fetch import Place
 from tests.sweep.random_programs.generator import Generator
 from tests.sweep.random_programs.templates import MODULES
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.turns(2)]
 
+GENERATOR = "python -m tests.sweep.random_programs.generator"
 IMAGES = 6
 AT_NIGHT = 60
 TOO_LONG = "not possible within the limit"
@@ -43,24 +44,17 @@ def check(seed: int, begins: int, place: Place, directory: Path) -> int:
     directory.mkdir()
     script = directory / "program.py"
     script.write_text(Generator(seed).program())
-    program = Program(f"seed {seed}", (str(script),), foreign=False)
+    program = Program(f"seed {seed}", (str(script),), foreign=False, holds=(TOO_LONG,))
+    outcome = Outcome(program.name)
     with Bench(program, place, directory, puts_back=True) as bench:
         expected = bench.undisturbed()
         assert expected[0] == 0, expected[2].decode()
         checks = bench.images(places=[1 << 62])["checks"]
         wanted = range(begins, max(checks, begins + IMAGES))
-        taken = bench.images(places=sorted(random.Random(seed).sample(wanted, IMAGES)))
-        differs = bench.difference(taken, expected)
-        assert not differs, f"seed {seed}, disturbed by images: {differs}"
-        lost = [reason for reason in taken["failed"] if not reason.startswith(TOO_LONG)]
-        assert not lost, f"seed {seed}: {lost}"
-        printed = bench.output()
-        for image in reversed(taken["images"]):
-            bench.printed_afresh(printed)
-            differs = bench.difference(bench.resume(image["epoch"]), expected)
-            where = taken["places"].get(str(image["epoch"]), "?")
-            assert not differs, f"seed {seed}, image of check {where}: {differs}"
-    return len(taken["images"])
+        places = sorted(random.Random(seed).sample(wanted, IMAGES))
+        one_run(outcome, bench, expected, {"places": places}, f"{GENERATOR} {seed}")
+    assert not outcome.failures, "\n".join(outcome.failures)
+    return outcome.equal
 
 
 def test_random_programs_are_resumed_anywhere(place: Place, tmp_path: Path, figures: Count) -> None:
