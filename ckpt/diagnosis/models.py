@@ -266,17 +266,35 @@ def _check_query(model: Model, element: Element, query: Query, handlers: Mapping
         _refuse(
             model, where, f"{element.name}: {query.handler} does not take {', '.join(more)}; it takes {takes}"
         )
+    for value in (query.value, *((query.per,) if query.per is not None else ())):
+        _check_value(model, element, query.handler, face, value, given)
     for name in sorted(face.lists & given):
         words = query.arguments[name]
         if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
             _refuse(
                 model, where, f'{element.name}: {name} is a list of words: write {name} = ["COMMAND", "WORD"]'
             )
-    if "pattern" in given:
+    for name in sorted(face.patterns & given):
         try:
-            re.compile(query.arguments["pattern"])
+            re.compile(query.arguments[name])
         except (re.error, TypeError) as error:
-            _refuse(model, where, f"{element.name}: pattern is no regular expression: {error}; correct it")
+            _refuse(model, where, f"{element.name}: {name} is no regular expression: {error}; correct it")
+
+
+def _check_value(
+    model: Model, element: Element, handler: str, face: HandlerFace, value: str, given: set[str]
+) -> None:
+    """Can the handler answer this value, with the arguments that are given?"""
+    where = f"{element.name}.queries"
+    if value not in face.gives:
+        near = difflib.get_close_matches(value, face.gives, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(face.gives))}"
+        _refuse(model, where, f"{element.name}: {handler} has no value {value!r}; {hint}")
+    argument = face.gives[value]
+    if argument and argument not in given:
+        _refuse(
+            model, where, f"{element.name}: {handler} has {value} only with {argument}; add {argument} = …"
+        )
 
 
 def check(models: Sequence[Model]) -> None:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from ckpt.diagnosis.errors import BadModel
+from ckpt.diagnosis.handlers import face
 from ckpt.diagnosis.handlers.face import HandlerFace
 from ckpt.diagnosis.models import Model, check, parse, reference
 
 HANDLERS = {
-    "ipmi": HandlerFace(needs=frozenset({"sensor"})),
-    "tcp": HandlerFace(needs=frozenset({"address"}), takes=frozenset({"port"})),
-    "run": HandlerFace(needs=frozenset({"run"}), takes=frozenset({"pattern"}), lists=frozenset({"run"})),
+    "ipmi": HandlerFace(
+        needs=frozenset({"sensor"}),
+        gives={"lowest": "sensor", "highest": "sensor"},
+        patterns=frozenset({"sensor"}),
+    ),
+    "tcp": HandlerFace(
+        needs=frozenset({"address"}), takes=frozenset({"port"}), gives={"answer": "", "open": "port"}
+    ),
+    "run": HandlerFace(
+        needs=frozenset({"run"}),
+        takes=frozenset({"pattern"}),
+        lists=frozenset({"run"}),
+        gives={"exit": "", "number": "pattern"},
+        patterns=frozenset({"pattern"}),
+    ),
 }
 FAN = """\
 name = "fan"
@@ -22,7 +38,7 @@ errors = ["silent"]
 [[element]]
 name = "speed"
 text = "turns too slowly"
-queries = [{ handler = "ipmi", value = "lowest", sensor = "*Fan*" }]
+queries = [{ handler = "ipmi", value = "lowest", sensor = "Fan" }]
 low = 2000
 unit = "RPM"
 """
@@ -36,7 +52,7 @@ errors = ["silent"]
 name = "heat"
 text = "too hot"
 queries = [
-    { handler = "ipmi", value = "highest", sensor = "*CPU Temp*" },
+    { handler = "ipmi", value = "highest", sensor = "CPU Temp" },
 ]
 high = 85
 unit = "°C"
@@ -59,7 +75,7 @@ def test_a_model_says_what_it_says() -> None:
     check([fan, cpu])
     [speed] = fan.element
     assert (fan.name, fan.place, fan.side, speed.low, speed.unit) == ("fan", "host", "both", 2000, "RPM")
-    assert speed.queries[0].arguments == {"sensor": "*Fan*"}
+    assert speed.queries[0].arguments == {"sensor": "Fan"}
     assert fan.errors_of(speed) == ("silent",)
     assert fan.errors_of(speed.model_copy(update={"errors": ("reset",)})) == ("reset",)
 
@@ -89,24 +105,41 @@ def test_a_model_says_what_it_says() -> None:
             "1.toml:4: errors: 'ETIMEDOUT' is unknown; known are local,",
         ),
         ('errors = ["silent"]', "errors = []", "1.toml:4: errors: Tuple should have at least 1 item"),
-        (', sensor = "*Fan*"', "", "1.toml:9: speed: ipmi needs sensor; add it"),
+        (', sensor = "Fan"', "", "1.toml:9: speed: ipmi needs sensor; add it"),
+        ('"lowest"', '"lowst"', "1.toml:9: speed: ipmi has no value 'lowst'; did you mean lowest?"),
+        ('"lowest"', '"x"', "1.toml:9: speed: ipmi has no value 'x'; there are highest, lowest"),
         (
-            ', sensor = "*Fan*"',
+            'sensor = "Fan"',
+            'sensor = "Fan", grown = true, per = "hours"',
+            "1.toml:9: speed: ipmi has no value 'hours'; there are highest, lowest",
+        ),
+        (
+            '"ipmi", value = "lowest", sensor = "Fan"',
+            '"run", value = "number", run = ["fans"]',
+            "1.toml:9: speed: run has number only with pattern; add pattern = …",
+        ),
+        (
+            'sensor = "Fan"',
+            'sensor = "*Fan*"',
+            "1.toml:9: speed: sensor is no regular expression: nothing to repeat",
+        ),
+        (
+            ', sensor = "Fan"',
             ', sensor = "x", bus = 1',
             "1.toml:9: speed: ipmi does not take bus; it takes sensor",
         ),
         (
-            '"ipmi", value = "lowest", sensor = "*Fan*"',
-            '"run", value = "number", run = "fans --speed"',
+            '"ipmi", value = "lowest", sensor = "Fan"',
+            '"run", value = "exit", run = "fans --speed"',
             '1.toml:9: speed: run is a list of words: write run = ["COMMAND", "WORD"]',
         ),
         (
-            '"ipmi", value = "lowest", sensor = "*Fan*"',
-            '"run", value = "number", run = []',
+            '"ipmi", value = "lowest", sensor = "Fan"',
+            '"run", value = "exit", run = []',
             "1.toml:9: speed: run is a list of words",
         ),
         (
-            '"ipmi", value = "lowest", sensor = "*Fan*"',
+            '"ipmi", value = "lowest", sensor = "Fan"',
             '"run", value = "number", run = ["fans"], pattern = "speed: ([0-9]+"',
             "1.toml:9: speed: pattern is no regular expression: missing )",
         ),
@@ -187,3 +220,10 @@ def test_names_of_faults(text: str, expected: tuple[str, str | None, str]) -> No
 )
 def test_what_is_no_name(text: str) -> None:
     assert reference(text) is None
+
+
+@pytest.mark.parametrize("name", face.HANDLERS)
+def test_the_document_has_all_values_of_a_handler(name: str) -> None:
+    document = (Path(__file__).parents[4] / "docs/diagnosis.md").read_text()
+    [row] = re.findall(rf"^\| `{name}` \|.*\|([^|]*)\|$", document, re.MULTILINE)
+    assert set(re.findall(r"`([a-z_]+)`", row)) == set(face.HANDLERS[name].gives)
