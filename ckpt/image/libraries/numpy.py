@@ -9,10 +9,10 @@ Rules
       ones are written into the pickle, and own their memory again after loading. A large array uses the loaded
       buffer itself, so ``flags.owndata`` is false there, and ``ndarray.resize`` in place is refused: the only
       difference that a program can see.
-    - The order of the axes in memory is kept. Arrays of objects are made empty and filled later, because an object in the
-      array may refer to the array. Instances of subclasses (``matrix``, masked and record arrays, the program's own) are
-      views of plain arrays, with their attributes. Structured types that hold objects, and memory with gaps, are pickled as
-      numpy itself pickles them, and their attributes too.
+    - The order of the axes in memory is kept. Arrays of objects, and of structured types with objects, are made empty and
+      filled later, because an object in the array may refer to the array. Instances of subclasses (``matrix``, masked and
+      record arrays, the program's own) are views of plain arrays, with their attributes, and so is a row (``void``) of a
+      structured array. Memory with gaps is pickled as numpy itself pickles it, and attributes too.
     - No function here imports numpy unless the program has imported it.
 """
 
@@ -34,12 +34,13 @@ from ckpt.image.interface.library import InPlace, Library, Reducer, by_name
 from ckpt.image.libraries.numpy_parts import (
     CAPSULE,
     CONVERTERS,
-    axes,
     dense,
+    fields,
     follow_functions,
     loaded_memory,
     owner_of,
     reduce_capsule,
+    reduce_row,
     shared_memory,
     type_reducers,
 )
@@ -60,7 +61,7 @@ class NumPy(Library):
 
     def reducers(self) -> dict[type, Reducer]:
         flat = {"ufunc": reduce_ufunc, "flatiter": reduce_flatiter, "broadcast": reduce_broadcast}
-        arrays = {"ndarray": reduce_array, "memmap": reduce_memmap}
+        arrays = {"ndarray": reduce_array, "memmap": reduce_memmap, "void": reduce_row, "record": reduce_row}
         made = by_name("numpy._core._multiarray_umath", CONVERTERS)
         return {**by_name("numpy", {**arrays, **flat}), **made, **type_reducers(), CAPSULE: reduce_capsule}
 
@@ -130,14 +131,12 @@ def _put_bits(obj: Any, value: Any) -> None:
 
 def reduce_array(pickler: Saver, array: Any) -> Any:
     dtype = array.dtype
-    if (dtype.hasobject and dtype.char != "O") or array.size == 0:
+    if array.size == 0:
         return array.__reduce_ex__(5)
     owner = owner_of(pickler, array)
     start = array.__array_interface__["data"][0]
     if owner is not array:
         offset = start - owner.__array_interface__["data"][0]
-        if owner.dtype.hasobject and (owner.dtype.char, dtype.char) != ("O", "O"):
-            return array.__reduce_ex__(5)
         if not 0 <= offset <= owner.nbytes or dense(owner) is None:
             return array.__reduce_ex__(5)
         return make_view, (owner, dtype, array.shape, array.strides, offset, array.flags.writeable)
@@ -157,15 +156,9 @@ def reduce_array(pickler: Saver, array: Any) -> Any:
     if flat is None:
         return array.__reduce_ex__(5)
     if dtype.hasobject:
-        items = array.transpose(axes(array)).reshape(-1).tolist()
-        return (
-            make_objects,
-            (array.shape, array.strides),
-            (items, array.flags.writeable),
-            None,
-            None,
-            fill_objects,
-        )
+        parts = [each.ravel().tolist() if each.dtype.hasobject else each.copy() for each in fields(array)]
+        made, state = (array.shape, array.strides, dtype), (parts, array.flags.writeable)
+        return make_objects, made, state, None, None, fill_objects
     writeable = array.flags.writeable
     if array.nbytes >= OUT_OF_BAND_BYTES:
         memory: Any = pickle.PickleBuffer(flat)
@@ -187,10 +180,10 @@ def _tensor_memory(pickler: Saver, array: Any, start: int) -> tuple[Any, int] | 
 
 def reduce_subclass(pickler: Saver, array: Any) -> Any:
     """An instance of a subclass: as a view of the plain array that stands for its memory, with its attributes."""
-    if array.dtype.hasobject or array.size == 0:
+    if array.size == 0:
         return _by_itself(array)
     owner = owner_of(pickler, array)
-    if dense(owner) is None or owner.dtype.hasobject:
+    if dense(owner) is None:
         return _by_itself(array)
     offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
     if not 0 <= offset <= owner.nbytes:
@@ -268,22 +261,27 @@ def make_view(owner: Any, dtype: Any, shape: Any, strides: Any, offset: int, wri
     return made
 
 
-def make_objects(shape: Any, strides: Any) -> Any:
-    """An empty array of objects, laid out as it was; :func:`fill_objects` adds them."""
+def make_objects(shape: Any, strides: Any, dtype: Any) -> Any:
+    """An empty array of objects, or of a structured type with objects, laid out as it was, for :func:`fill_objects`."""
     import numpy
 
     order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
-    straight: Any = numpy.empty([shape[axis] for axis in order], object)
+    straight: Any = numpy.empty([shape[axis] for axis in order], dtype)
     if order == sorted(order):
         return straight
     return straight.transpose([order.index(axis) for axis in range(len(shape))]).copy(order="K")
 
 
 def fill_objects(array: Any, state: tuple[list[Any], bool]) -> None:
-    items, writeable = state
-    flat = array.transpose(axes(array)).reshape(-1)
-    for index, item in enumerate(items):
-        flat[index] = item
+    """``state``: the content of each of its :func:`fields`, an array or a list of objects; is it writeable?"""
+    parts, writeable = state
+    for field, part in zip(fields(array), parts, strict=True):
+        if type(part) is not list:
+            field[...] = part
+            continue
+        places = field.flat
+        for index, item in enumerate(part):
+            places[index] = item
     if not writeable:
         array.flags.writeable = False
 

@@ -23,9 +23,10 @@ import datetime
 import importlib
 import pickle
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-from ckpt.compat.memory import exporter_of
+from ckpt.compat.memory import address_of, exporter_of
 from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Reducer
 from ckpt.image.reducers.contexts import reduce_capsule as reduce_other
@@ -36,11 +37,13 @@ __all__ = [
     "CONVERTERS",
     "axes",
     "dense",
+    "fields",
     "follow_functions",
     "loaded_memory",
     "make_errors",
     "owner_of",
     "reduce_capsule",
+    "reduce_row",
     "shared_memory",
     "type_reducers",
 ]
@@ -137,12 +140,12 @@ def _variable() -> Any:
 
 def owner_of(pickler: Saver, array: Any) -> Any:
     """The array that stands for the memory of this one: the last one in the chain of bases (numpy's helper objects for
-    strides are passed over), or a plain array over that one if it is of a subclass. A mapped file stands for itself.
+    strides, and rows, are passed over), or a plain array over that one if it is of a subclass. A mapped file stands for itself.
     """
     numpy: Any = sys.modules["numpy"]
     top, base = array, array.base
     while True:
-        if type(base).__name__ == "DummyArray":
+        if type(base).__name__ == "DummyArray" or (isinstance(base, numpy.void) and base.base is not None):
             base = base.base
         elif isinstance(base, numpy.ndarray) and type(base) is not _LOADED.get("class"):
             top, base = base, base.base
@@ -162,6 +165,40 @@ def dense(array: Any) -> Any | None:
     if not straight.flags.c_contiguous:
         return None
     return straight if array.dtype.hasobject else straight.reshape(-1).view("u1")
+
+
+def fields(array: Any) -> Iterator[Any]:
+    """The array or, if it is of a structured type, its fields, and the fields within fields: views of its memory."""
+    names = array.dtype.names
+    if names is None:
+        yield array
+    else:
+        for name in names:
+            yield from fields(array[name])
+
+
+def reduce_row(pickler: Saver, row: Any) -> Any:
+    """A row of an array of a structured type is a view of its memory: ``for row in particles: row["x"] += 1``."""
+    numpy: Any = sys.modules["numpy"]
+    base = row.base
+    while isinstance(base, numpy.void):
+        base = base.base
+    if not isinstance(base, numpy.ndarray):
+        return NotImplemented
+    owner = owner_of(pickler, base)
+    offset = address_of(row) - owner.__array_interface__["data"][0]
+    if dense(owner) is None or not 0 <= offset <= owner.nbytes - row.dtype.itemsize:
+        return NotImplemented
+    return make_row, (owner, row.dtype, offset, base.flags.writeable)
+
+
+def make_row(owner: Any, dtype: Any, offset: int, writeable: bool) -> Any:
+    import numpy
+
+    made: Any = numpy.ndarray((1,), dtype, owner, offset)
+    if made.flags.writeable != writeable:
+        made.flags.writeable = writeable
+    return made[0]
 
 
 def axes(array: Any) -> list[int]:

@@ -414,7 +414,7 @@ static int need_set(PyObject *obj)
         PyErr_SetString(PyExc_SystemError, "sets are not laid out as expected");
         return -1;
     }
-    if (PyAnySet_CheckExact(obj)) return 0;
+    if (PyAnySet_Check(obj)) return 0;
     PyErr_SetString(PyExc_TypeError, "a set or frozenset is needed");
     return -1;
 }
@@ -556,6 +556,26 @@ static PyObject *forget_hashes(PyObject *module, PyObject *keys)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(has_special_keys_doc, "has_special_keys(container, /) -> bool\n\n"
+                                   "Has a dict or set, or an instance of a subclass, keys whose hash is computed by Python code (or by a\n"
+                                   "frozenset)?");
+
+static PyObject *has_special_keys(PyObject *module, PyObject *obj)
+{
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    int special = 0;
+    if (PyDict_Check(obj)) {
+        while (!special && PyDict_Next(obj, &position, &key, &value)) special = has_python_hash(key, TUPLE_DEPTH);
+        return PyBool_FromLong(special);
+    }
+    if (need_set(obj)) return NULL;
+    PySetObject *so = (PySetObject *)obj;
+    for (Py_ssize_t i = 0; i <= so->mask && !special; i++)
+        special = so->table[i].key && so->table[i].key != set_dummy && has_python_hash(so->table[i].key, TUPLE_DEPTH);
+    return PyBool_FromLong(special);
+}
+
 PyDoc_STRVAR(new_frozenset_doc, "new_frozenset() -> an empty frozenset of its own, to be filled by restore()");
 
 static PyObject *new_frozenset(PyObject *module, PyObject *unused)
@@ -565,6 +585,7 @@ static PyObject *new_frozenset(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"forget_hashes", forget_hashes, METH_O, forget_hashes_doc},
+    {"has_special_keys", has_special_keys, METH_O, has_special_keys_doc},
     {"layout", layout, METH_O, layout_doc},
     {"restore", restore, METH_VARARGS, restore_doc},
     {"new_frozenset", new_frozenset, METH_NOARGS, new_frozenset_doc},

@@ -11,12 +11,10 @@ Four problems
 
 So such containers and floats are saved as a persistent id that carries their content: ``("fill", number, kind, content)`` at
 the first occurrence, ``("again", number, kind)`` later. :class:`ckpt.image.lowlevel._lookup.Finder` recognises them; all
-other containers are left to the C pickler.
+other containers are left to the C pickler. At load (:class:`Filler`) they are filled by :mod:`ckpt.image.lowlevel.keyed`.
 
-At load (:class:`Filler`)
-    A container is filled as soon as its content is loaded, because constructors that are called during the load may read
-    the container. If filling fails, or if a hash has changed when everything has been loaded, the container is filled once
-    more at the end, inner containers before outer ones.
+Not here: instances of subclasses of these types, and of ``OrderedDict`` and ``defaultdict``: their reducers see to that
+(:mod:`ckpt.image.reducers.raw_instances`).
 """
 
 from __future__ import annotations
@@ -24,9 +22,11 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ckpt.image.lowlevel import _lookup
+from ckpt.image.lowlevel import _lookup, keyed
 
 __all__ = ["Content", "Filler"]
+
+_BASES: dict[str, type] = {each.__name__: each for each in (dict, set, frozenset)}
 
 
 class Content:
@@ -52,8 +52,7 @@ class Content:
         self._saved.append(obj)
         if type_name == "float":
             return ("fill", number, type_name, struct.pack("<d", obj))
-        content: Any = list(obj.items()) if type_name == "dict" else _lookup.layout(obj)
-        return ("fill", number, type_name, content)
+        return ("fill", number, type_name, keyed.content_of(obj, type(obj)))
 
 
 class Filler:
@@ -61,7 +60,6 @@ class Filler:
 
     def __init__(self) -> None:
         self._made: dict[int, Any] = {}
-        self._filled: list[tuple[Any, Any, list[int] | None]] = []
 
     def load(self, pid: tuple[Any, ...]) -> Any:
         """The object of a persistent id; see :meth:`pickle.Unpickler.persistent_load`."""
@@ -72,43 +70,8 @@ class Filler:
             return self._made[number]
         made = self._made.get(number)
         if made is None:
-            made = {} if type_name == "dict" else set() if type_name == "set" else _lookup.new_frozenset()
+            made = _lookup.new_frozenset() if type_name == "frozenset" else _BASES[type_name]()
             self._made[number] = made
         if pid[0] == "fill":
-            content = pid[3]
-            try:
-                hashes = _hashes(content)
-                _fill(made, content)
-            except Exception:  # any error of a member that is not complete yet: see finish()
-                hashes = None
-            self._filled.append((made, content, hashes))
+            keyed.fill(made, _BASES[type_name], pid[3])
         return made
-
-    def finish(self) -> list[Any]:
-        """Everything so far is loaded: fill the containers whose filling failed or came too early. Returns these containers.
-        Raises what ``__hash__`` or ``__eq__`` of a member raises.
-        """
-        refilled = []
-        for made, content, hashes in self._filled:
-            _lookup.forget_hashes(_keys(content))
-            if hashes is None or hashes != _hashes(content):
-                _fill(made, content)
-                refilled.append(made)
-        self._filled.clear()
-        return refilled
-
-
-def _keys(content: Any) -> list[Any]:
-    return [key for key, _ in content] if isinstance(content, list) else content[0]
-
-
-def _hashes(content: Any) -> list[int]:
-    return [hash(key) for key in _keys(content)]
-
-
-def _fill(made: Any, content: Any) -> None:
-    if isinstance(content, list):
-        made.clear()
-        made.update(content)
-    else:
-        _lookup.restore(made, *content)

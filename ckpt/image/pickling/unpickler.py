@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO
 
-from ckpt.image.lowlevel import _lookup
+from ckpt.image.lowlevel import _lookup, keyed
 from ckpt.image.modules import held_locks, package_restore
 from ckpt.image.modules.references import resolve
 from ckpt.image.pickling.containers import Filler
@@ -27,6 +27,7 @@ class PersistentIds:
 
     def __init__(self, live: Mapping[str, object]) -> None:
         self._live = live
+        keyed.begin()
         self._filler = Filler()
         self._locks = held_locks.LockFinder()
 
@@ -41,7 +42,7 @@ class PersistentIds:
 
     def finish(self) -> None:
         """Everything has been loaded: fill the containers and iterators that had to wait."""
-        iterators.finish(self._filler.finish())
+        iterators.finish(keyed.finish())
 
 
 class ImageUnpickler(pickle.Unpickler):

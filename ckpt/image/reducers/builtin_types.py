@@ -41,7 +41,9 @@ from ckpt.compat.memory import referent_of
 from ckpt.compat.referents import mapping_of
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.frames.generators import gen_info
+from ckpt.image.lowlevel import _lookup
 from ckpt.image.reducers import buffers, contexts, rebuild, tracebacks
+from ckpt.image.reducers.installed_classes import reduce_by_hooks
 from ckpt.image.reducers.iterators import class_of_dict
 from ckpt.image.reducers.raw_instances import attributes_of, reduce_raw, slots_of
 from ckpt.image.reducers.saver import Reducer
@@ -215,6 +217,12 @@ def reduce_weakref(pickler: Saver, obj: Any) -> Any:
         return args
     own = [(owner, name) for owner, name, value in slots if type(value) is int and value == id(target)]
     return (*args, (attributes, slots, own), None, None, rebuild.fill_weakref)
+
+
+@reduces(weakref.WeakSet)
+def reduce_weak_set(pickler: Saver, obj: Any) -> Any:
+    """Its ``__reduce__`` would have its constructor hash the members, which may not be complete yet."""
+    return reduce_raw(pickler, obj) if _lookup.has_special_keys(obj.data) else reduce_by_hooks(pickler, obj)
 
 
 @reduces(weakref.ProxyType, weakref.CallableProxyType)

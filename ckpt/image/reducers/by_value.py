@@ -40,6 +40,8 @@ from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.typeobjects import has_dictionary, is_heap
+from ckpt.image.lowlevel import _lookup
+from ckpt.image.lowlevel.keyed import Keys
 from ckpt.image.modules import definitions
 from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.reducers import rebuild
@@ -55,7 +57,9 @@ from ckpt.image.reducers.raw_instances import (
     FILLED_BASES,
     attributes_of,
     has_state_in_c,
+    items_of,
     leave_to_pickle,
+    reduce_keys,
     reduce_raw,
     slots_of,
 )
@@ -278,16 +282,12 @@ def _reduce_deque(pickler: Saver, obj: Any) -> Any:
 
 
 def _reduce_ordered(pickler: Saver, obj: Any) -> Any:
-    state = (
-        attributes_of(obj),
-        slots_of(pickler, obj),
-        [(key, OrderedDict.__getitem__(obj, key)) for key in OrderedDict.__iter__(obj)],
-    )
+    state = (attributes_of(obj), slots_of(pickler, obj), items_of(obj, OrderedDict))
     return rebuild.make_from_builtin, (OrderedDict, type(obj)), state, None, None, rebuild.fill_ordered
 
 
 def _reduce_defaultdict(pickler: Saver, obj: Any) -> Any:
-    state = (attributes_of(obj), slots_of(pickler, obj), list(dict.items(obj)), obj.default_factory)
+    state = (attributes_of(obj), slots_of(pickler, obj), items_of(obj, defaultdict), obj.default_factory)
     return rebuild.make_from_builtin, (defaultdict, type(obj)), state, None, None, rebuild.fill_defaultdict
 
 
@@ -297,10 +297,18 @@ _SPECIAL_BASES: dict[type, Reducer] = {
     defaultdict: _reduce_defaultdict,
 }
 
+
+def _reduce_keyed(pickler: Saver, obj: Any) -> Any:
+    return _SPECIAL_BASES[type(obj)](pickler, obj) if _lookup.has_special_keys(obj) else NotImplemented
+
+
 REDUCERS: dict[type, Reducer] = {
     types.CodeType: reduce_code,
     types.CellType: reduce_cell,
     types.FunctionType: reduce_function,
     types.MethodType: reduce_method,
+    OrderedDict: _reduce_keyed,
+    defaultdict: _reduce_keyed,
+    Keys: reduce_keys,
 }
 """Reducers by exact type; see :mod:`ckpt.image.reducers.builtin_types` for the others."""

@@ -9,6 +9,8 @@ object is saved raw (:mod:`ckpt.image.reducers.raw_instances`)
   program, in its ``with`` block, will release it);
 - if ``__reduce__`` fails because the object is still being made, and does not have all of its attributes yet;
 - if pickle could not load the result;
+- if it is a dictionary or a set (``Counter``, ``SortedDict``) and has keys whose hash is computed by Python code: the
+  constructor would ask them for it, perhaps before they are complete (:mod:`ckpt.image.lowlevel.keyed`);
 - if the result of ``__reduce__`` does not contain all parts of the object, all missing parts are plain Python, and the
   object can be saved raw: this is tried once per ``__reduce__``.
 
@@ -29,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.threads import rlock_owner
 from ckpt.compat.typeobjects import is_heap
-from ckpt.image.lowlevel import inspect_raw
+from ckpt.image.lowlevel import _lookup, inspect_raw
 from ckpt.image.lowlevel.inspect_raw import ADDRESSES
 from ckpt.image.modules import package_baseline
 from ckpt.image.reducers.classes import is_made_in_c
@@ -83,6 +85,8 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     default_reducer = reducer_by_hooks(cls)
     if cls in copyreg.dispatch_table or isinstance(obj, Enum) or is_made_in_c(cls):
         return default_reducer(pickler, obj)
+    if next(c for c in cls.__mro__ if not is_heap(c)) in (dict, set) and _lookup.has_special_keys(obj):
+        return reduce_raw(pickler, obj)
     if id(obj) in pickler.running or _holds_lock(pickler, obj):
         return _reduce_running(pickler, obj, default_reducer)
     if default_reducer is not reduce_by_name:

@@ -8,13 +8,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.typeobjects import has_dictionary, has_hidden_state, is_heap
+from ckpt.image.lowlevel import _lookup
+from ckpt.image.lowlevel.keyed import Keys, content_of, fill
 from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.classes import is_slot
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["leave_to_pickle", "FILLED_BASES", "attributes_of", "has_state_in_c", "reduce_raw", "slots_of"]
+__all__ = [
+    "FILLED_BASES",
+    "attributes_of",
+    "has_state_in_c",
+    "items_of",
+    "leave_to_pickle",
+    "reduce_keys",
+    "reduce_raw",
+    "slots_of",
+]
 
 FILLED_BASES = (list, dict, set)
 
@@ -67,6 +78,20 @@ def attributes_of(obj: Any) -> dict[str, Any] | None:
     return found if type(found) is dict else None
 
 
+def items_of(obj: Any, base: type) -> Any:
+    """What a list or a dictionary contains. For a set, whose order is more than that, and where the hash of a key may not be
+    known when the container is filled: what stands for it in a state (:class:`ckpt.image.lowlevel.keyed.Keys`)."""
+    if base is list:
+        return list(list.__iter__(obj))
+    if base in (set, frozenset) or _lookup.has_special_keys(obj):
+        return Keys(obj, base)
+    return content_of(obj, base)
+
+
+def reduce_keys(pickler: Saver, keys: Keys) -> Any:
+    return fill, (keys.container, keys.base, content_of(keys.container, keys.base))
+
+
 def reduce_raw(pickler: Saver, obj: Any) -> Any:
     """Save the instance by its dictionary, slots and builtin value; runs no method of the program."""
     cls = type(obj)
@@ -76,9 +101,8 @@ def reduce_raw(pickler: Saver, obj: Any) -> Any:
         if slots or attributes is None:
             return rebuild.make_instance, (cls,), (attributes, slots), None, None, rebuild.fill_slots
         return rebuild.make_instance, (cls,), attributes, None, None, rebuild.fill_instance
-    if base in FILLED_BASES:
-        items = list(dict.items(obj)) if base is dict else list(base.__iter__(obj))
-        state = (attributes, slots, base, items)
+    if base in FILLED_BASES or base is frozenset:
+        state = (attributes, slots, base, items_of(obj, base))
         return rebuild.make_from_builtin, (base, cls), state, None, None, rebuild.fill_container
     args = (base, cls, _builtin_value(base, obj))
     if attributes is None and not slots:

@@ -185,18 +185,18 @@ def fill_slots(obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, st
 
 
 def fill_container(
-    obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]], type, list[Any]]
+    obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]], type, list[Any] | None]
 ) -> None:
-    """Fill an instance of a subclass of list, dict or set: attributes, then items by the builtin type's own methods."""
+    """Fill an instance of a subclass of list, dict, set or frozenset: attributes, then items by the builtin type's own
+    methods. No items (None): they have been given to it while the state was loaded."""
     attributes, slots, base, items = state
     fill_slots(obj, (attributes, slots))
+    if items is None:
+        return
     if base is list:
         list.extend(obj, items)
-    elif base is dict:
-        for key, value in items:
-            dict.__setitem__(obj, key, value)
     else:
-        base.update(obj, items)  # type: ignore[attr-defined]
+        dict.update(obj, items)
 
 
 def fill_by_base(
@@ -224,7 +224,7 @@ def fill_deque(obj: Any, state: tuple[Any, ...]) -> None:
 
 def fill_ordered(obj: Any, state: tuple[Any, ...]) -> None:
     attributes, slots, items = state
-    for key, value in items:
+    for key, value in items or ():
         OrderedDict.__setitem__(obj, key, value)
     fill_slots(obj, (attributes, slots))
 
@@ -232,8 +232,7 @@ def fill_ordered(obj: Any, state: tuple[Any, ...]) -> None:
 def fill_defaultdict(obj: Any, state: tuple[Any, ...]) -> None:
     attributes, slots, items, default_factory = state
     obj.default_factory = default_factory
-    for key, value in items:
-        dict.__setitem__(obj, key, value)
+    dict.update(obj, items or ())
     fill_slots(obj, (attributes, slots))
 
 

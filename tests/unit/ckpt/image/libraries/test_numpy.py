@@ -199,3 +199,75 @@ def test_types_that_numpy_has_once_are_themselves_so_pickles_of_the_program_are_
     assert copy_of(named).metadata == {"unit": "m"}
     together = np.ones(3), np.zeros(2)
     assert pickle.dumps((copy_of(together[0]), together[1])) == pickle.dumps(together)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", ["f8", "O"])
+def test_rows_and_fields_of_a_structured_array_were_copies(order: Any, kind: str) -> None:
+    """``for particle in particles: ckpt.checkpoint(); particle["x"] += 1`` changed nothing after a restart."""
+    particles = np.zeros((2, 2), [("p", [("x", kind)]), ("y", "i4"), ("v", "f8", (3,))], order=order)
+    row, vector = particles[1, 0], particles[1, 0]["v"]
+    views = (
+        row,
+        row["p"],
+        vector,
+        vector[1:],
+        particles["y"],
+        particles[::-1],
+        particles.view(np.recarray)[0, 1],
+    )
+    for owner_first in (True, False):
+        if owner_first:
+            copied, found = copy_of((particles, views))
+        else:
+            found, copied = copy_of((views, particles))
+        again, inner, speed, part, field, backwards, record = found
+        assert type(record) is np.record and copied.strides == particles.strides
+        again["y"], inner["x"], speed[0], part[1], record.y = 3, 5, 8, 9, 4
+        assert copied["y"].tolist() == field.tolist() == [[0, 4], [3, 0]]
+        assert copied["p"]["x"].tolist() == [[0, 0], [5, 0]]
+        assert copied["v"][1, 0].tolist() == [8, 0, 9]
+        field[0, 0] = 7
+        assert backwards[1, 0]["y"] == copied[0, 0]["y"] == 7
+
+
+def test_a_row_is_as_writeable_as_it_was_and_one_of_its_own_stays_alone() -> None:
+    fixed = np.zeros(2, [("a", "i4")])
+    alone = fixed[0].copy()
+    fixed.flags.writeable = False
+    row, alone = copy_of((fixed[0], alone))
+    with pytest.raises(ValueError, match="read-only"):
+        row["a"] = 1
+    alone["a"] = 1
+    assert copy_of(np.void(b"ab")).tobytes() == b"ab"
+
+
+def test_structured_arrays_with_objects_are_exact_and_may_hold_themselves() -> None:
+    inner = [("x", "O"), ("y", "M8[ns]"), ("z", "O", (2,))]
+    array = np.zeros((2, 3), [("a", "f4"), ("in", inner), ("s", "U3"), ("g", np.longdouble)])
+    array["a"], array["s"], array["g"] = np.pi, "ab", np.longdouble(1) / 3
+    array["in"]["y"] = np.datetime64("2021-01-01T00:00:00.123456789")
+    array["in"]["z"][1, 2] = [{1}, (2,)]
+    array["in"]["x"][0, 1], array["in"]["x"][1, 1] = array, array["in"]["z"]
+    copied = copy_of(array)
+    assert copied.dtype == array.dtype and copied["in"]["x"][0, 1] is copied
+    for name in ("a", "s", "g"):
+        assert (copied[name] == array[name]).all()
+    assert (copied["in"]["y"] == array["in"]["y"]).all()
+    copied["in"]["x"][1, 1][1, 2, 0].add(2)
+    assert copied["in"]["z"][1, 2].tolist() == [{1, 2}, (2,)]
+
+
+def test_views_of_record_and_masked_arrays_and_matrices_of_objects_were_copies() -> None:
+    records = np.rec.array([(1, [2]), (2, None)], dtype=[("x", "i4"), ("y", "O")])
+    masked = np.ma.masked_array(np.array([1, [2], None], object), [0, 1, 0])
+    matrix = np.matrix(np.array([[1, [2]]], object))
+    for whole, part, name in (
+        (records, records.y, "y"),
+        (masked, masked.data, ...),
+        (matrix, matrix[:, 1:], ...),
+    ):
+        copied, view = copy_of((whole, part))
+        assert type(copied) is type(whole) and type(view) is type(part)
+        view.flat[0] = "changed"
+        assert "changed" in np.asarray(copied[name]).ravel().tolist()

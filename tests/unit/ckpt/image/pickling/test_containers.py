@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import random
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,147 @@ WEAK_KEYS_OF_A_CLASS = """
 def test_weak_containers_find_keys_that_were_hashed_before_their_class_was_there(tmp_path: Path) -> None:
     """A descriptor that counts in a WeakKeyDictionary: after a restart it began anew. The references kept a wrong hash."""
     assert "(3, True, 3, True)" in resumed_output(tmp_path, WEAK_KEYS_OF_A_CLASS)
+
+
+class Node:
+    """Of a graph, as programs write them: equal by name, with a container of others."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.near: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == getattr(other, "name", None)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, weakref_slot=True)
+class FrozenNode:
+    name: str
+    near: Any = dataclasses.field(default=None, compare=False)
+
+
+class OwnDict(dict):  # type: ignore[type-arg]
+    pass
+
+
+class OwnOrder(collections.OrderedDict):  # type: ignore[type-arg]
+    pass
+
+
+class OwnSet(set):  # type: ignore[type-arg]
+    pass
+
+
+class OwnFrozenSet(frozenset):  # type: ignore[type-arg]
+    pass
+
+
+class OwnCounter(collections.Counter):  # type: ignore[type-arg]
+    pass
+
+
+@pytest.mark.parametrize("cls", [Node, FrozenNode])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda key: collections.OrderedDict({key: 1}),
+        lambda key: collections.defaultdict(list, {key: 1}),
+        lambda key: collections.Counter([key]),
+        lambda key: weakref.WeakSet([key]),
+        lambda key: weakref.WeakKeyDictionary({key: 1}),
+        lambda key: OwnDict({key: 1}),
+        lambda key: OwnOrder({key: 1}),
+        lambda key: OwnCounter([key]),
+        lambda key: OwnSet([key]),
+        lambda key: OwnFrozenSet([key]),
+        lambda key: {OwnFrozenSet([key]): 1},
+    ],
+    ids=[
+        "OrderedDict",
+        "defaultdict",
+        "Counter",
+        "WeakSet",
+        "WeakKeyDictionary",
+        "dict",
+        "own OrderedDict",
+        "own Counter",
+        "set",
+        "frozenset",
+        "frozenset as a key",
+    ],
+)
+def test_a_container_of_any_class_was_empty_or_could_not_be_loaded_if_a_key_refers_to_it(
+    cls: Any, make: Any
+) -> None:
+    """``node.neighbours = defaultdict(float)``, and the like: a restart failed, and a Counter was empty without a word."""
+    key = cls("a")
+    object.__setattr__(key, "near", make(key))
+    copy = copy_of(key)
+    [member] = copy.near
+    inner = next(iter(member)) if isinstance(member, frozenset) else member
+    assert type(copy.near).__name__ == type(key.near).__name__
+    assert inner is copy and member in copy.near
+    if not isinstance(key.near, (weakref.WeakSet, weakref.WeakKeyDictionary)):
+        container = copy_of(key.near)
+        [member] = container
+        inner = next(iter(member)) if isinstance(member, frozenset) else member
+        assert inner.near is container and member in container
+
+
+def test_an_ordered_dictionary_whose_keys_are_in_a_cycle_keeps_its_order() -> None:
+    keys = [Node(name) for name in "dcba"]
+    ordered = collections.OrderedDict((key, place) for place, key in enumerate(keys))
+    ordered.move_to_end(keys[1], last=False)
+    for key in keys:
+        key.near = ordered
+    copy = copy_of(keys)[0].near
+    assert [(key.name, place) for key, place in copy.items()] == [("c", 1), ("d", 0), ("b", 2), ("a", 3)]
+
+
+def test_a_hash_that_depends_on_a_container_that_is_filled_later() -> None:
+    """The key's hash is that of its own set, whose member leads back to both."""
+
+    class Group:
+        def __init__(self, members: frozenset[Node]) -> None:
+            self.members = members
+
+        def __hash__(self) -> int:
+            return hash(self.members)
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    node = Node("a")
+    group = Group(frozenset([node]))
+    node.near = collections.defaultdict(list, {group: [1]})
+    copy = copy_of(node)
+    [found] = copy.near
+    assert copy in found.members and copy.near[found] == [1]
+
+
+@pytest.mark.parametrize("cls", [OwnSet, OwnFrozenSet])
+def test_an_instance_of_a_subclass_of_set_keeps_the_order_that_its_history_gave_it(cls: Any) -> None:
+    for seed in range(40):
+        original = cls(set_with_a_history(seed))
+        if cls is OwnSet:
+            for member in [*original][::3]:
+                original.discard(member)
+        assert list(copy_of(original)) == list(original)
+
+
+def test_a_load_begins_without_what_a_failed_one_has_left() -> None:
+    class Broken:
+        def __hash__(self) -> int:
+            if self.__dict__.get("may_hash"):
+                raise ValueError("no hash")
+            return 1
+
+    broken = Broken()
+    container = {broken: 1}
+    broken.__dict__["may_hash"] = True
+    with pytest.raises(ValueError, match="no hash"):
+        copy_of(container)
+    assert copy_of({Node("a"): 1})
