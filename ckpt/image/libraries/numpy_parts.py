@@ -140,7 +140,8 @@ def _variable() -> Any:
 
 def owner_of(pickler: Saver, array: Any) -> Any:
     """The array that stands for the memory of this one: the last one in the chain of bases (numpy's helper objects for
-    strides, and rows, are passed over), or a plain array over that one if it is of a subclass. A mapped file stands for itself.
+    strides, and rows, are passed over), or a plain array over that one if it is of a subclass. A mapped file stands for
+    itself.
     """
     numpy: Any = sys.modules["numpy"]
     top, base = array, array.base

@@ -36,7 +36,7 @@ import copyreg
 import io
 import sys
 import types
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.typeobjects import has_dictionary, is_heap
@@ -309,6 +309,7 @@ REDUCERS: dict[type, Reducer] = {
     types.MethodType: reduce_method,
     OrderedDict: _reduce_keyed,
     defaultdict: _reduce_keyed,
+    Counter: reduce_raw,  # its own way makes a copy, which would contain a Counter that contains itself once more
     Keys: reduce_keys,
 }
 """Reducers by exact type; see :mod:`ckpt.image.reducers.builtin_types` for the others."""

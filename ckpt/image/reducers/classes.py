@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.compat import stdlib
 from ckpt.compat.accelerators import COLLECTIONS_ABC, UNNAMED_TYPES
 from ckpt.compat.typeobjects import is_heap
+from ckpt.image.lowlevel.inspect_raw import is_a
 from ckpt.image.modules import definitions
 from ckpt.image.reducers import rebuild
 
@@ -117,7 +118,7 @@ def _is_written_in_python(cls: type) -> bool:
     """Was the class made by a class statement? The dictionary of a type made in C holds descriptors of C functions."""
     if not is_heap(cls):
         return False
-    return not any(isinstance(v, _DESCRIPTORS) and v.__objclass__ is cls for v in cls.__dict__.values())
+    return not any(is_a(v, _DESCRIPTORS) and v.__objclass__ is cls for v in cls.__dict__.values())
 
 
 def is_made_in_c(cls: type) -> bool:

@@ -9,7 +9,7 @@ object is saved raw (:mod:`ckpt.image.reducers.raw_instances`)
   program, in its ``with`` block, will release it);
 - if ``__reduce__`` fails because the object is still being made, and does not have all of its attributes yet;
 - if pickle could not load the result;
-- if it is a dictionary or a set (``Counter``, ``SortedDict``) and has keys whose hash is computed by Python code: the
+- if it is a dictionary or a set (``SortedDict``) and has keys whose hash is computed by Python code: the
   constructor would ask them for it, perhaps before they are complete (:mod:`ckpt.image.lowlevel.keyed`);
 - if the result of ``__reduce__`` does not contain all parts of the object, all missing parts are plain Python, and the
   object can be saved raw: this is tried once per ``__reduce__``.

@@ -320,3 +320,17 @@ def test_a_load_begins_without_what_a_failed_one_has_left() -> None:
     with pytest.raises(ValueError, match="no hash"):
         copy_of(container)
     assert copy_of({Node("a"): 1})
+
+
+def test_a_counter_that_contains_itself() -> None:
+    counter: Any = collections.Counter("ab")
+    counter["self"] = counter
+    copy = copy_of(counter)
+    assert copy["self"] is copy and copy["a"] == 1 and type(copy) is collections.Counter
+
+
+def test_no_image_was_made_of_a_class_with_a_weak_proxy_of_what_is_gone() -> None:
+    class Owner:
+        gone = weakref.proxy(Node("a"))
+
+    assert copy_of(Owner).__name__ == "Owner"
