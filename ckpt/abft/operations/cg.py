@@ -63,6 +63,8 @@ def cg(
     Raises at all living ranks alike: InputError, NotLinear, NotPositive, NotConverged, Inaccurate (the true residual is far
     larger than the method's), WrongProduct (rows differ each time they are computed), RankFailed.
     """
+    if not (grid is None or isinstance(grid, Grid)):
+        raise InputError(f"grid must be an abft.Grid, not {type(grid).__name__}")
     if isinstance(op, Matrix):
         grid = op.grid
     elif not callable(op):
