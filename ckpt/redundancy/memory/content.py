@@ -23,11 +23,13 @@ import sys
 from hashlib import blake2b
 from typing import Any
 
-from ckpt.redundancy.memory.values import is_plain
+from ckpt.redundancy.memory.values import PLAIN
 
 __all__ = ["digest_of"]
 
 BYTES = 16
+_WITHOUT = frozenset({int, float, bool, type(None), list, dict})
+"""Types whose pickles are as good as any, and that objects have most."""
 
 
 def digest_of(obj: Any) -> bytes:
@@ -48,16 +50,24 @@ class _Written:
 class _Pickler(pickle.Pickler):
     def __init__(self, file: _Written) -> None:
         super().__init__(file, 5)
-        self._known: dict[bytes, Any] = {}
+        self._texts: dict[str, Any] = {}
+        self._bytes: dict[bytes, Any] = {}
+        self._tuples: dict[bytes, Any] = {}
         self._numpy: Any = sys.modules.get("numpy")
         self._torch: Any = sys.modules.get("torch")
 
     def persistent_id(self, obj: Any) -> Any:
         """What stands for this object; None: its pickle."""
         kind = type(obj)
-        if kind is str or kind is bytes or (kind is tuple and is_plain(obj)):
+        if kind is str or kind is bytes:
+            return (self._texts if kind is str else self._bytes).setdefault(obj, obj)
+        if kind in _WITHOUT:
+            return None
+        if kind is tuple:
+            if not PLAIN.issuperset(map(type, obj)):
+                return None
             # version 2 of marshal has neither references nor marks of interned text: equal values give equal bytes
-            return self._known.setdefault(marshal.dumps(obj, 2), obj)
+            return self._tuples.setdefault(marshal.dumps(obj, 2), obj)
         if kind is memoryview or kind is mmap.mmap:
             view = memoryview(obj)
             return _text(kind, view.format, view.shape, view if view.c_contiguous else view.tobytes())

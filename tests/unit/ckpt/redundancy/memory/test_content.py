@@ -93,6 +93,16 @@ def test_other_values_have_other_digests(case: str) -> None:
     assert digest_of(one) != digest_of(other)
 
 
+def test_an_object_that_holds_another_one_many_times_is_looked_through_once() -> None:
+    nested: tuple[Any, ...] = (1,)
+    for _ in range(80):
+        nested = (nested, nested)
+    assert digest_of(nested) != digest_of((nested, nested))
+    listed: list[Any] = []
+    listed.append(listed)
+    assert digest_of(listed) != digest_of([[]])
+
+
 def test_memory_that_is_mapped_has_a_digest() -> None:
     with mmap.mmap(-1, 100) as one, mmap.mmap(-1, 100) as other:
         assert digest_of(one) == digest_of(other)
