@@ -71,7 +71,7 @@ def cg(
         raise InputError(
             f"op must be a matrix of the grid, or a function of x and rows, not {type(op).__name__}"
         )
-    if not 0 < tolerance < 1:
+    if not (isinstance(tolerance, (int, float, np.number)) and 0 < tolerance < 1):
         raise InputError(f"tolerance must be between 0 and 1, not {tolerance!r}")
     if iterations is not None and (not isinstance(iterations, (int, np.integer)) or iterations < 0):
         raise InputError(f"iterations must be a number of iterations, not {iterations!r}")

@@ -231,6 +231,7 @@ said("a number of numpy times", lambda: (np.float64(2) * x + np.array(3.0) * x).
 said("an array times", lambda: np.array([1.0, 2.0]) * x)
 said("what is held, changed", lambda: np.array(float(x.local is not None and x.local.flags.writeable)))
 said("parts on no grid", lambda: abft.Encoded(stack, grid=(2, 2)))
+said("cg, tolerance of text", lambda: abft.cg(diagonal, right, tolerance="1e-6"))
 said("cg on no grid", lambda: abft.cg(diagonal, right, grid=(2, 2)))
 said("integer parts", lambda: abft.Encoded(np.ones((2, 2, 3), dtype=int), grid=grid))
 said("parts of another grid", lambda: abft.Encoded(np.ones((3, 2, 3)), grid=grid))

@@ -230,6 +230,7 @@ REFUSED = {
     "cg of a number": r"InputError: op must be a matrix of the grid, or a function",
     "an array times": r"InputError: an encoded array is multiplied by a finite number, not by array\(\[1., 2.\]\)",
     "parts on no grid": r"InputError: grid must be an abft.Grid, not tuple",
+    "cg, tolerance of text": r"InputError: tolerance must be between 0 and 1, not '1e-6'",
     "cg on no grid": r"InputError: grid must be an abft.Grid, not tuple",
     "integer parts": r"InputError: rank 0: part \(0, 0\) is of int64: encoded arrays are of float32",
     "parts of another grid": r"InputError: rank 0: parts must be of shape \(2, 2, …\), not of \(3, 2, 3\)",
