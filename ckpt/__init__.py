@@ -215,8 +215,8 @@ def when_committed(function: Callable[..., object], *args: object, key: str | No
     last checkpoint is taken for the requests that are left; where there can be none, the calls are made when all ranks have
     finished. Outside of a job the call is made at once.
 
-    Raises :class:`ckpt.errors.RegistrationError` for what is no function or no key, in other threads, in child processes;
-    :class:`ckpt.errors.NotEnabled` under ``ckpt run --explicit``.
+    Raises :class:`ckpt.errors.RegistrationError` for what cannot be called so (or does nothing then: a coroutine function),
+    for what is no key, in other threads, in child processes; :class:`ckpt.errors.NotEnabled` under ``ckpt run --explicit``.
     """
     return _runtime().commits.ask(function, args, key)
 

@@ -79,7 +79,7 @@ class Commits:
     def ask(self, function: Callable[..., object], arguments: tuple[Any, ...], key: str | None) -> str:
         """Have the call made when the request is committed. Returns the key. Raises RegistrationError, NotEnabled."""
         runtime = self._runtime
-        check(function, key)
+        check(function, arguments, key)
         if runtime.explicit is not None:
             raise NotEnabled(
                 "when_committed needs images of the whole program: a program that saves itself (ckpt run --explicit) runs "
@@ -220,16 +220,35 @@ class CommitsAtOnce:
 
     def ask(self, function: Callable[..., object], arguments: tuple[Any, ...], key: str | None) -> str:
         """See :meth:`Commits.ask`."""
-        check(function, key)
+        check(function, arguments, key)
         self._made += 1
         request = Request(function, arguments, key or f"{self._unique}-0-{self._made}")
         request.call()
         return request.key
 
 
-def check(function: object, key: object) -> None:
-    """Raises RegistrationError for what cannot be called, and for what is no key."""
+def check(function: object, arguments: tuple[Any, ...], key: object) -> None:
+    """Raises RegistrationError for what cannot be called so, for a call that does nothing, and for what is no key."""
     if not callable(function):
         raise RegistrationError(f"when_committed takes a function, not {function!r}")
     if key is not None and (not isinstance(key, str) or not key):
         raise RegistrationError(f"the key of a request is a text, not {key!r}")
+    import inspect  # needed by few programs, and slow
+
+    kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    for each in (function, type(function).__call__):
+        if any(is_one(each) for is_one in kinds):
+            raise RegistrationError(
+                f"{name_of(function)} is a coroutine or generator function: its call does nothing by itself. Give "
+                "when_committed a function that runs it to its end, with asyncio.run for example"
+            )
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # one in C, which does not say what it takes
+    try:
+        signature.bind(*arguments, key="")
+    except TypeError as failure:
+        raise RegistrationError(
+            f"when_committed calls {name_of(function)} with these arguments and key=…, and it does not take them: {failure}"
+        ) from None

@@ -25,10 +25,11 @@ unless that is asked for (:mod:`ckpt.redundancy.comparison`).
 
 from __future__ import annotations
 
-import pickle
+import re
 from collections import Counter
-from hashlib import blake2b
 from typing import Any
+
+from ckpt.redundancy.memory.content import digest_of
 
 __all__ = ["result", "same", "status"]
 
@@ -36,26 +37,44 @@ __all__ = ["result", "same", "status"]
 def same(comm: Any, obj: Any) -> list[int]:
     """The ranks of `comm` whose `obj` differs from that of most ranks; empty: all are the same. Collective.
 
-    Compared are digests: of the memory of what has a buffer that is contiguous (numpy arrays, bytes), with its type and
-    shape, else of the pickle. So NaN payloads and −0.0 differ from other NaN and 0.0, and sets of equal content may differ:
-    give something sorted. Costs one allgather of 16 bytes a rank. Where no digest has more ranks than every other one, all
+    Compared are digests of values (:mod:`ckpt.redundancy.memory.content`): class, type of numbers, shape and content of
+    arrays of numpy, tensors of torch, and what has a buffer, whatever their strides and devices; else the pickle. So NaN
+    payloads and −0.0 differ from other NaN and 0.0, dictionaries of another order too, and sets of equal content may: give
+    something sorted. Costs one allgather of 16 bytes a rank. Where no digest has more ranks than every other one, all
     ranks are returned: it cannot be told who is right.
-    """
-    digests = comm.allgather(_digest(obj))
+
+    Raises TypeError at all ranks alike, where one has what has no pickle; ValueError: `comm` has two groups of ranks."""
+    if comm.Is_inter():
+        raise ValueError(
+            "same() compares the ranks of one group, and this is an intercommunicator: give it Merge() of that"
+        )
+    failed: Exception | None = None
+    try:
+        mine: bytes | str = digest_of(obj)
+    except Exception as error:
+        # replicas have other addresses, and must send the same
+        text = re.sub("0x[0-9a-fA-F]+", "0x…", f"{error}")
+        mine, failed = f"{type(error).__name__}: {text:.300}", error
+    digests = comm.allgather(mine)
+    for rank, found in enumerate(digests):
+        if isinstance(found, str):
+            raise TypeError(
+                f"the object of rank {rank} cannot be compared: it has no pickle ({found})"
+            ) from failed
     (most, count), *others = Counter(digests).most_common()
     if others and others[0][1] == count:
         return list(range(len(digests)))
-    return [rank for rank, digest in enumerate(digests) if digest != most]
+    return [rank for rank, found in enumerate(digests) if found != most]
 
 
 def result(obj: Any) -> Any:
     """This is a result of this rank; returns `obj`. Replicas must agree on it, as on a message. Without ``--redundancy``
-    nothing happens. Results of one rank are compared in the order of the calls; what is compared is the pickle."""
+    nothing happens. Results of one rank are compared in the order of the calls, by the digests of `same`."""
     from ckpt.redundancy.layer import current
 
     layer = current()
     if layer is not None:
-        layer.result(pickle.dumps(obj, 5))
+        layer.result(digest_of(obj))
     return obj
 
 
@@ -77,18 +96,3 @@ def status() -> dict[str, int] | None:
         "replicas": layer.replicas,
         "messages": layer.streams.point.count,
     }
-
-
-def _digest(obj: Any) -> bytes:
-    digest = blake2b(digest_size=16)
-    try:
-        view = memoryview(obj)
-        flat = view.cast("B") if view.c_contiguous else None
-    except TypeError:
-        flat = None
-    if flat is None:
-        digest.update(pickle.dumps(obj, 5))
-    else:
-        digest.update(f"{type(obj).__qualname__} {view.format} {view.shape} ".encode())
-        digest.update(flat)
-    return digest.digest()

@@ -339,7 +339,7 @@ class ReplicaLayer(Telling):
     # ---- for the program ---------------------------------------------------------------------------------
 
     def result(self, data: bytes) -> None:
-        """The final result of the program, pickled: compared like a message."""
+        """A result of the program, as its digest: compared like a message."""
         with self.lock:
             if self.flips is not None:
                 data = self.flips.content(data)

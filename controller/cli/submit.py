@@ -6,6 +6,7 @@ Not here: the script itself (`ckpt.controller.hosts.batch`), the options of `ckp
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -125,24 +126,46 @@ def submit(arguments: argparse.Namespace) -> int:
         sbatch=sbatch,
         run=f'{shlex.join(run)} --goes-on "$goes_on" \\\n        {shlex.join([*arguments.run, "--", *command.typed])}',
     )
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    kept = _write(path, text)
     fields: dict[str, Any] = {"ok": True, "job": job, "script": path, "log": log, "slurm_job": None}
+    fields["kept"] = kept
+    said = f"\nanother script was there, and is now {kept}" if kept else ""
     if arguments.dry_run:
-        show(
-            fields,
-            f"{path} is written, and not submitted: sbatch {shlex.quote(path)}",
-            as_json=arguments.json,
-        )
+        what = f"{path} is written, and not submitted: sbatch {shlex.quote(path)}"
+        show(fields, what + said, as_json=arguments.json)
         return EXIT_OK
     fields["slurm_job"] = number = _sbatch(path)
-    show(
-        fields,
-        f"Slurm job {number}: script {path}, output {log}, job directory {job}",
-        as_json=arguments.json,
-    )
+    what = f"Slurm job {number}: script {path}, output {log}, job directory {job}"
+    show(fields, what + said, as_json=arguments.json)
     return EXIT_OK
+
+
+def _write(path: str, text: str) -> str | None:
+    """Write the script. What is there is the user's, or has been changed by them: it is kept under another name, which is
+    returned. Raises UsageError."""
+    kept = None
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.lexists(path):
+            if _has(path, text):
+                return None
+            kept = next(
+                name for number in itertools.count(1) if not os.path.lexists(name := f"{path}.{number}")
+            )
+            os.rename(path, kept)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as failed:
+        raise UsageError(f"the script cannot be written: {failed}; choose another --job") from failed
+    return kept
+
+
+def _has(path: str, text: str) -> bool:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read() == text
+    except IsADirectoryError:
+        return False
 
 
 def _check_options(words: Sequence[str]) -> None:

@@ -63,13 +63,15 @@ def cg(
     Raises at all living ranks alike: InputError, NotLinear, NotPositive, NotConverged, Inaccurate (the true residual is far
     larger than the method's), WrongProduct (rows differ each time they are computed), RankFailed.
     """
+    if not (grid is None or isinstance(grid, Grid)):
+        raise InputError(f"grid must be an abft.Grid, not {type(grid).__name__}")
     if isinstance(op, Matrix):
         grid = op.grid
     elif not callable(op):
         raise InputError(
             f"op must be a matrix of the grid, or a function of x and rows, not {type(op).__name__}"
         )
-    if not 0 < tolerance < 1:
+    if not (isinstance(tolerance, (int, float, np.number)) and 0 < tolerance < 1):
         raise InputError(f"tolerance must be between 0 and 1, not {tolerance!r}")
     if iterations is not None and (not isinstance(iterations, (int, np.integer)) or iterations < 0):
         raise InputError(f"iterations must be a number of iterations, not {iterations!r}")

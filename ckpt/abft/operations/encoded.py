@@ -47,7 +47,11 @@ class Encoded:
     Raises at all ranks alike: InputError (kinds, shapes, numbers that are not finite), TooManyLost, RankFailed.
     """
 
+    __array_ufunc__ = None  # numpy would make an array of objects of `array * x`; so it asks `x.__rmul__`
+
     def __init__(self, parts: Callable[[int, int], Any] | Any, *, grid: Grid | None = None) -> None:
+        if not (grid is None or isinstance(grid, Grid)):
+            raise InputError(f"grid must be an abft.Grid, not {type(grid).__name__}")
         if grid is None:
             size = MPI.COMM_WORLD.size
             grid = _default if _default is not None else _make_default(size)
@@ -76,13 +80,16 @@ class Encoded:
 
     @property
     def local(self) -> Array | None:
-        """What this rank holds: a part, or sums of parts; None: nothing. Not to be changed."""
+        """What this rank holds: a part, or sums of parts; None: nothing. It cannot be changed."""
         self._check()
         layout = self._ledger.layout
         assert layout is not None
-        if layout.place(self._ledger.link.rank) is None:
+        if layout.place(self._ledger.link.rank) is None or self._held is None:
             self._held = None
-        return self._held
+            return None
+        held = self._held.view()
+        held.flags.writeable = False  # a number that is changed here is wrong for all who hold its sums
+        return held
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -102,10 +109,11 @@ class Encoded:
                 "former distribution. Name all arrays that go on: x.recover(y, z)"
             )
 
-    def _made(self, held: Array | None, shape: tuple[int, ...], dtype: Any) -> Encoded:
+    def _made(self, held: Any, shape: tuple[int, ...], dtype: Any) -> Encoded:
         found = object.__new__(Encoded)
         found._ledger, found._epoch = self._ledger, self._epoch
-        found._held, found.shape, found.dtype = held, shape, np.dtype(dtype)
+        found._held = None if held is None else np.asarray(held)  # sums of single numbers are no arrays
+        found.shape, found.dtype = shape, np.dtype(dtype)
         return found
 
     def add(self, other: Encoded, factor: complex = 1) -> Encoded:
@@ -312,6 +320,8 @@ def _part(parts: Any, grid: Grid, p: int, q: int, sample: Array | None) -> Array
 
 
 def _factor(factor: Any) -> complex:
+    if isinstance(factor, np.ndarray) and factor.ndim == 0:
+        factor = factor[()]
     if isinstance(factor, (int, float, complex, np.number)) and np.isfinite(factor):
         return complex(factor) if isinstance(factor, (complex, np.complexfloating)) else float(factor)
     raise InputError(f"an encoded array is multiplied by a finite number, not by {factor!r}")

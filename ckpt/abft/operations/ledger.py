@@ -34,7 +34,7 @@ class _Encoded(Protocol):
 def given(held: Array | None) -> Array:
     """What is held, to be sent."""
     assert held is not None
-    return np.ascontiguousarray(held)
+    return np.asarray(held, order="C")  # a single number stays one
 
 
 class Ledger:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import ckpt
+from ckpt.abft.errors import InputError
 from ckpt.abft.numbers.checked import Finding, checked_product
 
 __all__ = ["checked_matmul", "multiply"]
@@ -31,6 +32,8 @@ def checked_matmul(a: Any, b: Any, *, told: Callable[[Finding], object] | None =
     Raises InputError: integers and other types; shapes that do not fit; NaN or infinite numbers, with their place; a product
     that overflows. WrongProduct: wrong three times in turn.
     """
+    if not (told is None or callable(told)):
+        raise InputError(f"told must be a function, not {type(told).__name__}")
     product, findings = checked_product(a, b, multiply)
     for finding in findings:
         place = list(finding.place)

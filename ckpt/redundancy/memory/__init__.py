@@ -7,6 +7,8 @@
     question      a replica tells that, at a place of its program that the controller names
     comparison    whether the replicas of a rank hold the same; pure
     flips         bits that flip on purpose
+    content       a digest of one object, equal where the values are: for programs
+    pickles       tensors of torch are pickled alike
 
 Not here: what follows from a difference (:mod:`ckpt.controller.replicas.memory`).
 """

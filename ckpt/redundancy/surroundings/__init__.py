@@ -20,7 +20,7 @@ from typing import Any
 
 from ckpt.errors import NotReplicable
 from ckpt.redundancy.files import objects
-from ckpt.redundancy.memory import arrays
+from ckpt.redundancy.memory import arrays, pickles
 from ckpt.redundancy.surroundings import clocks, processes, randomness, refusals
 from ckpt.redundancy.surroundings.clocks import ASKED, Ask
 from ckpt.redundancy.surroundings.randomness import RANDOM, Randomness
@@ -52,6 +52,7 @@ def begin() -> None:
             "replicas (--redundancy 1)"
         )
     arrays.zero_new_arrays()
+    pickles.adjust()
     refusals.begin()
     atexit.register(objects.flush_all)
 

@@ -21,7 +21,7 @@ from typing import Any
 from ckpt.errors import NotReplicable
 from ckpt.layer import replace_shm_open
 from ckpt.redundancy.files import changes, names
-from ckpt.redundancy.memory import arrays
+from ckpt.redundancy.memory import arrays, pickles
 from ckpt.redundancy.surroundings.clocks import ASKED
 
 __all__ = ["begin", "open_for_writing"]
@@ -100,6 +100,7 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         what, name = "opens a file for writing", os.fspath(path)
     elif event == "import":
         arrays.zero_new_arrays()
+        pickles.adjust()
         names.adjust_libraries()
         _adjust_h5py()
         return

@@ -220,6 +220,19 @@ said("in float32", lambda: single.apply(np.fft.fftshift).parts(), np.fft.fftshif
 default = abft.Encoded(lambda p, q: np.full(2, float(q)))
 said("on all ranks", lambda: default.parts(), np.repeat(np.arange(5.0), 2).reshape(1, 5, 2))
 said("no numbers", lambda: abft.Encoded(np.zeros((2, 2, 0)), grid=grid).parts(), np.zeros((2, 2, 0)))
+numbers = abft.Encoded([[1.0, 2.0], [3.0, 4.0]], grid=grid)
+said(
+    "single numbers",
+    lambda: (numbers + x.apply(np.sum)).parts(),
+    np.array([[1, 2], [3, 4]]) + stack.sum((2, 3)),
+)
+said("single numbers, verified", lambda: np.array(numbers.verify()), np.zeros(()))
+said("a number of numpy times", lambda: (np.float64(2) * x + np.array(3.0) * x).parts(), 5 * stack)
+said("an array times", lambda: np.array([1.0, 2.0]) * x)
+said("what is held, changed", lambda: np.array(float(x.local is not None and x.local.flags.writeable)))
+said("parts on no grid", lambda: abft.Encoded(stack, grid=(2, 2)))
+said("cg, tolerance of text", lambda: abft.cg(diagonal, right, tolerance="1e-6"))
+said("cg on no grid", lambda: abft.cg(diagonal, right, grid=(2, 2)))
 said("integer parts", lambda: abft.Encoded(np.ones((2, 2, 3), dtype=int), grid=grid))
 said("parts of another grid", lambda: abft.Encoded(np.ones((3, 2, 3)), grid=grid))
 said("parts with nan", lambda: abft.Encoded(np.where(stack == stack[1, 0, 2, 1], np.nan, stack), grid=grid))

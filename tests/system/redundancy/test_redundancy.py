@@ -537,6 +537,38 @@ def test_same_names_the_ranks_whose_object_differs(start: Start, tmp_path: Path)
     assert lines(job) == sorted(["[]", "[2] [0, 1, 2, 3] None"] * 4)
 
 
+@pytest.mark.parametrize("redundancy", [1, 3])
+def test_same_raises_at_all_ranks_where_one_has_what_cannot_be_compared(
+    start: Start, tmp_path: Path, redundancy: int
+) -> None:
+    app = write_app(
+        tmp_path,
+        """
+        import ckpt
+        from ckpt import redundancy
+        comm = ckpt.enable()
+        value = [1.5, lambda: 0] if comm.rank == 1 else [1.5]
+        try:
+            redundancy.same(comm, value)
+        except TypeError as error:
+            print(comm.rank, "the object of rank 1 cannot be compared" in str(error), bool(error.__cause__))
+        words = [comm.bcast("word", root=0), comm.bcast("word", root=0)]  # one object at rank 0, two at the others
+        print(redundancy.same(comm, words), redundancy.result(words))
+        one = comm.Split(comm.rank % 2)
+        both = one.Create_intercomm(0, comm, 1 - comm.rank % 2)
+        print(redundancy.same(one, comm.rank % 2))
+        try:
+            redundancy.same(both, 1)
+        except ValueError as error:
+            print("intercommunicator" in str(error))
+        """,
+    )
+    job = start(app, ranks=4, redundancy=redundancy)
+    assert job.finish() == 0, job.report()
+    said = [f"{rank} True {rank == 1}" for rank in range(4)]
+    assert lines(job) == sorted([*said, *["[] ['word', 'word']", "[]", "True"] * 4])
+
+
 @pytest.mark.rotate(3)
 @pytest.mark.parametrize("way", ["late", "sender", "receiver"])
 def test_a_program_that_calls_abort_ends_alike_in_all_replicas_with_its_exit_code(

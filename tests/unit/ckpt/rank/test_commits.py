@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -127,20 +130,69 @@ def test_a_call_is_made_while_the_program_waits_in_the_library_without_the_lock(
     assert locked == [False]
 
 
+def effect(*arguments: Any, key: str) -> None:
+    pass
+
+
+class Effect:
+    async def __call__(self, *, key: str) -> None:
+        pass
+
+    async def send(self, *, key: str) -> None:
+        pass
+
+
+async def coroutine(*, key: str) -> None:
+    pass
+
+
+def generator(*, key: str) -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    "function", [coroutine, generator, partial(coroutine), Effect(), Effect().send, lambda key: (yield key)]
+)
+@pytest.mark.parametrize("kind", [commits, CommitsAtOnce])
+def test_a_call_that_would_do_nothing_is_refused(kind: Any, function: Any) -> None:
+    with pytest.raises(RegistrationError, match="its call does nothing by itself"):
+        kind().ask(function, (), None)
+
+
+@pytest.mark.parametrize("kind", [commits, CommitsAtOnce])
+def test_what_does_not_take_the_arguments_or_the_key_is_refused_when_it_is_asked_for(kind: Any) -> None:
+    for function, arguments in ((lambda a: None, (1,)), (effect_of_two, (1,)), (print, ("x",))):
+        with pytest.raises(
+            RegistrationError, match="with these arguments and key=…, and it does not take them"
+        ):
+            kind().ask(function, arguments, None)
+
+    @wraps(print)
+    def logged(*arguments: Any, key: str) -> None:
+        pass
+
+    for good in (logged, effect, partial(effect, 1), dict, Mock()):  # dict does not say what it takes
+        assert kind().ask(good, (), None)
+
+
+def effect_of_two(one: int, other: int, *, key: str) -> None:
+    pass
+
+
 def test_bad_requests_are_refused() -> None:
     waiting = commits()
     with pytest.raises(RegistrationError, match="takes a function"):
         waiting.ask("no function", (), None)  # type: ignore[arg-type]
     for key in ("", 7):
         with pytest.raises(RegistrationError, match="is a text"):
-            waiting.ask(print, (), key)  # type: ignore[arg-type]
+            waiting.ask(effect, (), key)  # type: ignore[arg-type]
     with pytest.raises(NotEnabled, match="--explicit"):
-        commits(explicit=object()).ask(print, (), None)
+        commits(explicit=object()).ask(effect, (), None)
     refused: list[BaseException] = []
 
     def other() -> None:
         with pytest.raises(RegistrationError, match="main thread") as caught:
-            waiting.ask(print, (), None)
+            waiting.ask(effect, (), None)
         refused.append(caught.value)
 
     thread = threading.Thread(target=other)
@@ -149,7 +201,7 @@ def test_bad_requests_are_refused() -> None:
     assert refused
     waiting._runtime.pid += 1
     with pytest.raises(RegistrationError, match="children"):
-        waiting.ask(print, (), None)
+        waiting.ask(effect, (), None)
 
 
 def test_outside_of_a_job_the_call_is_made_at_once() -> None:

@@ -172,6 +172,34 @@ def test_what_cannot_be_submitted_is_said(tmp_path: Path, capsys: pytest.Capture
     assert not (tmp_path / "job.sh").exists()
 
 
+def test_a_script_that_is_there_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is the user's own, or has been changed as its head says."""
+    app, script = tmp_path / "app.py", tmp_path / "job.sh"
+    app.write_text("print(1)")
+    script.write_text("mine")
+    words = ["submit", "--dry-run", "--job", str(tmp_path / "job"), str(app)]
+    assert main(words) == 0 and (tmp_path / "job.sh.1").read_text() == "mine"
+    assert f"another script was there, and is now {script}.1" in capsys.readouterr().out
+    written = script.stat()
+    assert main(words) == 0 and script.stat().st_mtime_ns == written.st_mtime_ns, (
+        "the same is not written again"
+    )
+    assert "another" not in capsys.readouterr().out
+    script.write_text(script.read_text().replace("exit $code", "exit 0"))
+    assert main(words) == 0 and "exit 0" in (tmp_path / "job.sh.2").read_text()
+    assert sorted(each.name for each in tmp_path.glob("job.sh*")) == ["job.sh", "job.sh.1", "job.sh.2"]
+
+
+def test_a_script_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = tmp_path / "app.py"
+    app.write_text("print(1)")
+    (tmp_path / "job.sh").mkdir()
+    assert main(["submit", "--dry-run", "--job", str(tmp_path / "job"), str(app)]) == 0
+    assert (tmp_path / "job.sh.1").is_dir()
+    assert main(["submit", "--dry-run", "--job", str(app / "job"), str(app)]) == 2
+    assert "the script cannot be written: " in capsys.readouterr().err
+
+
 def script_sent(place: Path, *numbers: int, state: str) -> str:
     """What the script asks of Slurm when it gets these signals: its `ckpt run` takes a last checkpoint, and is at that when
     the second one comes. `state`: what Slurm calls the job by then; "" if it does not answer."""

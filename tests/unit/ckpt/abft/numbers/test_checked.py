@@ -150,6 +150,11 @@ def test_what_is_wrong_each_time_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
         abft.checked_matmul(np.ones((10, 7)), np.ones((7, 9)), told=told.append)
 
 
+def test_who_is_told_must_be_a_function() -> None:
+    with pytest.raises(abft.InputError, match="told must be a function, not list"):
+        abft.checked_matmul(np.ones((2, 2)), np.ones(2), told=[])  # type: ignore[arg-type]
+
+
 def test_the_program_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def multiply(a: Any, b: Any) -> Any:
         product = a @ b
