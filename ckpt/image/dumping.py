@@ -243,7 +243,7 @@ class _Picklers:
         self.__dict__.clear()
 
 
-def _look_at_files(notes: dict[int, FileNote], *, is_disposable: bool) -> _Files:
+def _look_at_files(notes: dict[int, FileNote], pid: int, *, is_disposable: bool) -> _Files:
     """Without a pipe or socket of the program the modules for them are not imported."""
     surveyed, channels = survey(notes), None
     if any(notes[fd].kind in ("pipe", "socket", "special file") for fd in surveyed.lost):
@@ -252,7 +252,7 @@ def _look_at_files(notes: dict[int, FileNote], *, is_disposable: bool) -> _Files
         channels = survey_channels(notes, surveyed.lost, baseline())
     if is_disposable:
         give_up_descriptors(notes, baseline())
-    return _Files(surveyed, SavedFiles(), channels)
+    return _Files(surveyed, SavedFiles(pid), channels)
 
 
 def _find_changes(
@@ -292,7 +292,7 @@ def _run_dump(
     libraries.before_saving(stack.threads, is_disposable=is_disposable)
     unsupported.check()
     timing, descriptors = moment.read(prepared.noted)
-    noted = _look_at_files(descriptors, is_disposable=is_disposable)
+    noted = _look_at_files(descriptors, prepared.pid, is_disposable=is_disposable)
     references.refresh()
     early = resources.note_early(
         descriptors, prepared.own_lengths, noted.survey, noted.saved, is_disposable=is_disposable
