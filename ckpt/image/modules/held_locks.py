@@ -33,6 +33,7 @@ from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a
 from ckpt.image.modules.package_baseline import Note, PackageBaseline, members
+from ckpt.image.threads import held
 from ckpt.image.threads.restart import hold_later
 from ckpt.transport.records import NamedTuple
 
@@ -224,3 +225,5 @@ def acquire_again(locks: list[tuple[Any, int, int]]) -> None:
         elif not _times_held(lock):
             for _ in range(times):
                 lock.acquire()
+            if type(lock) is _thread.LockType:
+                held.note(lock)

@@ -17,6 +17,7 @@ from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.process.signals import program_mask
 from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.raw_instances import reduce_raw
+from ckpt.image.threads import held
 
 __all__ = [
     "Connections",
@@ -63,9 +64,6 @@ def require_copy(where: str, *, is_disposable: bool) -> None:
 
 def _begin_worker(_: object) -> None:
     worker_pools.forget_managers()
-    for lock in rebuild.held_locks:
-        if lock.locked():
-            lock.release()
 
 
 class _Start:
@@ -74,11 +72,11 @@ class _Start:
 
 @contextlib.contextmanager
 def starting_workers() -> Iterator[None]:
-    """A context in which a new process starts its workers, before its threads run: with the program's signal mask, and
-    without what a worker would wait for at its end."""
+    """A context in which a new process starts its workers, before its threads run: with the program's signal mask, with no
+    lock held, and without what a worker would wait for at its end."""
     start = _Start()
     worker_pools.call_in_children(start, _begin_worker)
-    with program_mask():
+    with held.locks_set_free(), program_mask():
         yield
     del start
 
