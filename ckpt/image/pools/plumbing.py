@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckpt.compat import worker_pools
+from ckpt.compat.children import forget_fork_server
 from ckpt.image.errors import ObjectRefused, Unpicklable
 from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.process.signals import program_mask
@@ -22,6 +23,7 @@ from ckpt.image.threads import held
 __all__ = [
     "Connections",
     "Contexts",
+    "ForkServers",
     "Queues",
     "keep",
     "own",
@@ -126,6 +128,13 @@ class Contexts(Library):
         return by_name(self.name, dict.fromkeys(names, reduce_context))
 
     # a start method that the program has set is an attribute of an object of the standard library, which images have
+
+
+class ForkServers(Library):
+    """multiprocessing.forkserver: pools, and the program itself, start another server when they need it."""
+
+    def after_restart(self) -> None:
+        forget_fork_server(self.module)
 
 
 def reduce_context(saver: Any, context: Any) -> Any:

@@ -214,6 +214,39 @@ def test_a_worker_holds_no_lock_of_the_program_and_what_has_ended_can_be_joined(
     assert job.events("restarted")
 
 
+SERVED = """
+    import multiprocessing
+    import ckpt
+    from tools import die_once
+
+    def main():
+        ckpt.enable()
+        context = multiprocessing.get_context("forkserver")
+        with context.Pool(1) as pool:
+            print(pool.apply(abs, (-3,)))
+            ckpt.checkpoint()
+            die_once()
+            print(pool.apply(abs, (-4,)))
+        ckpt.checkpoint()
+        process = context.Process(target=abs, args=(1,))
+        process.start()
+        process.join()
+        print(process.exitcode)
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+@pytest.mark.rotate(8)
+def test_workers_are_forked_by_another_server_after_a_restart(start: Start, tmp_path: Path) -> None:
+    """The former server was asked whether it lives, as a child that the new process does not have."""
+    job = start(app_of(tmp_path, SERVED), ranks=1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "3\n4\n0\n"
+    assert job.events("restarted") and not job.events("line-unusable"), job.report()
+
+
 LOKY = """
     import os, time
     from joblib.externals.loky import ProcessPoolExecutor
