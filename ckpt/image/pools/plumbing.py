@@ -18,7 +18,7 @@ from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.process.signals import program_mask
 from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.raw_instances import reduce_raw
-from ckpt.image.threads import held
+from ckpt.image.threads.restart import locks_set_free
 
 __all__ = [
     "Connections",
@@ -78,7 +78,7 @@ def starting_workers() -> Iterator[None]:
     lock held, and without what a worker would wait for at its end."""
     start = _Start()
     worker_pools.call_in_children(start, _begin_worker)
-    with held.locks_set_free(), program_mask():
+    with locks_set_free(), program_mask():
         yield
     del start
 

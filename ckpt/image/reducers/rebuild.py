@@ -28,7 +28,7 @@ from ckpt.compat.accelerators import CTYPES
 from ckpt.compat.memory import replace_dictionary
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.errors import RestoreError
-from ckpt.image.threads import held
+from ckpt.image.threads.restart import note_lock
 
 # ---------------------------------------------------------------------- functions
 
@@ -291,7 +291,7 @@ def make_lock(locked: bool) -> Any:
     made = threading.Lock()
     if locked:
         made.acquire()
-        held.note(made)
+        note_lock(made)
     return made
 
 

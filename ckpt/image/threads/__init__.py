@@ -4,7 +4,6 @@
     places     whether a stopped thread has done nothing since but end its wait
     contexts   the contexts that a thread has entered
     restart    threads begin again
-    held       the locks that the program holds, while its image is loaded
 
 Not here: which threads are the program's (:mod:`ckpt.capture.threads`), thread objects
 (:mod:`ckpt.image.reducers.thread_objects`).
