@@ -7,6 +7,7 @@ the wrappers of ``Value`` and ``Array`` still consist of the parts that are name
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -19,6 +20,7 @@ __all__ = [
     "disown_child",
     "fill_arena",
     "follow_instances",
+    "forget_fork_server",
     "is_in_use",
     "lock_of",
     "map_of_arena",
@@ -168,3 +170,13 @@ def track_shared_memory(block: Any) -> None:
         from multiprocessing import resource_tracker
 
         resource_tracker.register(block._name, "shared_memory")
+
+
+def forget_fork_server(module: Any) -> None:
+    """Let ``multiprocessing.forkserver`` start another server when it needs one, unless this process has the one that it
+    knows as its child. Its descriptor may have become that of another file."""
+    server = module._forkserver
+    with contextlib.suppress(ChildProcessError):
+        if server._forkserver_pid is None or os.waitpid(server._forkserver_pid, os.WNOHANG)[0] == 0:
+            return
+    server._forkserver_pid = server._forkserver_alive_fd = server._forkserver_address = None

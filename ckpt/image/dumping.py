@@ -19,7 +19,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ckpt.image.errors import Refused
-from ckpt.image.files.descriptors import Descriptors, Survey, baseline, our_files, restore_descriptors, survey
+from ckpt.image.files.descriptors import (
+    Descriptors,
+    Survey,
+    baseline,
+    known,
+    our_files,
+    restore_descriptors,
+    survey,
+)
 from ckpt.image.files.descriptors import own_lengths as own_lengths_now
 from ckpt.image.files.file_notes import FileNote, give_up_descriptors
 from ckpt.image.files.open_files import FileSaver
@@ -48,6 +56,7 @@ from ckpt.image.threads.contexts import outside_of
 from ckpt.transport.records import NamedTuple
 
 if TYPE_CHECKING:
+    from ckpt.image.ipc.socket_options import SocketState
     from ckpt.image.ipc.survey import Channels
     from ckpt.image.threads.captured import StoppedThreads
 
@@ -108,10 +117,32 @@ def prepare(stack: Stack | None, extras: Mapping[str, object], noted: bytes | No
     if process_references.is_outdated():  # changes of known modules are looked at in the child
         process_references.refresh()
     forked = unsupported.forked_child()
+    sockets = _read_sockets(noted)
     elapsed_ns = time.perf_counter_ns() - started_ns
     return Prepared(
-        stack, extras, noted, own_lengths, collector, process_references, os.getpid(), forked, elapsed_ns
+        stack,
+        extras,
+        noted,
+        own_lengths,
+        collector,
+        process_references,
+        os.getpid(),
+        forked,
+        sockets,
+        elapsed_ns,
     )
+
+
+def _read_sockets(noted: bytes) -> Mapping[int, SocketState]:
+    """A forked copy of the program has the same sockets, not copies: what the program does with them is seen there."""
+    ours = known()
+    files = moment.read(noted).files.items()
+    found = [fd for fd, note in files if note.kind == "socket" and ours.get(fd) != note.identity[:2]]
+    if not found:
+        return {}
+    from ckpt.image.ipc.socket_options import read_all  # many programs have no socket
+
+    return read_all(found)
 
 
 # ---------------------------------------------------------------------- dump
@@ -243,16 +274,16 @@ class _Picklers:
         self.__dict__.clear()
 
 
-def _look_at_files(notes: dict[int, FileNote], *, is_disposable: bool) -> _Files:
+def _look_at_files(notes: dict[int, FileNote], prepared: Prepared, *, is_disposable: bool) -> _Files:
     """Without a pipe or socket of the program the modules for them are not imported."""
     surveyed, channels = survey(notes), None
     if any(notes[fd].kind in ("pipe", "socket", "special file") for fd in surveyed.lost):
         from ckpt.image.ipc.survey import survey as survey_channels
 
-        channels = survey_channels(notes, surveyed.lost, baseline())
+        channels = survey_channels(notes, surveyed.lost, baseline(), prepared.sockets)
     if is_disposable:
         give_up_descriptors(notes, baseline())
-    return _Files(surveyed, SavedFiles(), channels)
+    return _Files(surveyed, SavedFiles(prepared.pid), channels)
 
 
 def _find_changes(
@@ -292,7 +323,7 @@ def _run_dump(
     libraries.before_saving(stack.threads, is_disposable=is_disposable)
     unsupported.check()
     timing, descriptors = moment.read(prepared.noted)
-    noted = _look_at_files(descriptors, is_disposable=is_disposable)
+    noted = _look_at_files(descriptors, prepared, is_disposable=is_disposable)
     references.refresh()
     early = resources.note_early(
         descriptors, prepared.own_lengths, noted.survey, noted.saved, is_disposable=is_disposable

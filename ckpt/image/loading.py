@@ -34,8 +34,7 @@ from ckpt.image.modules.versions import compare_versions, of_another_ckpt
 from ckpt.image.pickling.pickler import collector_off
 from ckpt.image.process import limits, resources, signals
 from ckpt.image.process.settings import warnings_ignored
-from ckpt.image.reducers import rebuild
-from ckpt.image.threads.restart import Restart
+from ckpt.image.threads.restart import Restart, forget_locks
 from ckpt.transport.records import dataclass, field
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
     limits.put_back_limits(header["early"]["limits"])
     loaded.not_put_back = limits.not_put_back()
     libraries.after_restart()
-    rebuild.held_locks.clear()
+    forget_locks()
     return loaded
 
 

@@ -47,6 +47,7 @@ from ckpt.transport.records import asdict, dataclass, field
 
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord, Stack
+    from ckpt.image.ipc.socket_options import SocketState
 
 __all__ = ["Dump", "ImageReport", "Label", "Prepared"]
 
@@ -65,7 +66,7 @@ class Prepared:
     Valid only for a fork right after it. ``extras``: name → object of the runtime. ``noted``: the record of
     :mod:`ckpt.image.process.moment`. ``own_lengths``: see :func:`ckpt.image.files.descriptors.own_lengths`. ``pid``: of the
     process that has prepared. ``forked``: the refusal of a child process of the program, if it has such a one.
-    ``prepared_ns``: how long that took.
+    ``sockets``: descriptor → state of a socket of the program. ``prepared_ns``: how long that took.
     """
 
     stack: Stack | None
@@ -76,6 +77,7 @@ class Prepared:
     references: References
     pid: int
     forked: Unpicklable | None
+    sockets: Mapping[int, SocketState]
     prepared_ns: int
 
     @property

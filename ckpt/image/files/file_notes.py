@@ -28,6 +28,7 @@ from ckpt.transport.records import dataclass, replace
 
 __all__ = ["FileNote", "completed", "give_up_descriptors", "kind_of", "present_name"]
 
+OF_THE_KERNEL = ("/proc/", "/sys/")
 _DELETED = " (deleted)"
 _STREAMS = 2  # the highest descriptor of a standard stream
 
@@ -98,6 +99,12 @@ def present_name(path: str, identity: tuple[int, int, int], mode: int, links: in
             if entry.inode() == identity[1] and entry.stat(follow_symlinks=False).st_dev == identity[0]:
                 return entry.path
     return path
+
+
+def has_length(path: str, mode: int) -> bool:
+    """Does ``st_size`` say how much can be read? Not of what is no regular file, and what a file of the kernel holds is made
+    when it is read."""
+    return stat.S_ISREG(mode) and not path.startswith(OF_THE_KERNEL)
 
 
 def kind_of(path: str, mode: int, links: int) -> str:

@@ -80,10 +80,10 @@ class FileSaver:
         notes: dict[int, FileNote],
         *,
         is_disposable: bool,
-        saved_files: SavedFiles | None = None,
+        saved_files: SavedFiles,
         channels: Collection[int] = (),
     ) -> None:
-        self._saved_files = saved_files or SavedFiles()
+        self._saved_files = saved_files
         self._notes = notes
         self._positions = Positions(notes, is_disposable=is_disposable, channels=channels)
         self._text = TextSaver(self._positions)

@@ -24,13 +24,13 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import stat
 from collections.abc import Callable
 from typing import Any
 
 from ckpt.compat.stdlib import decompressing_readers, reader_attributes, rewind
 from ckpt.image.errors import RestoreError
 from ckpt.image.files import cuts, file_locks, numbers
+from ckpt.image.files.file_notes import has_length
 from ckpt.image.files.moved import moved
 from ckpt.image.frames import _frames
 from ckpt.image.reducers.rebuild import fill_attributes
@@ -258,7 +258,7 @@ def _open_again(saved: SavedFile) -> int:
             f"the checkpoint was taken, cannot be opened again: {failure.strerror}. Put it back, and run `ckpt restart`"
         ) from failure
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or moved(saved.path) in _made or saved.is_kept:
+    if not has_length(saved.path, status.st_mode) or moved(saved.path) in _made or saved.is_kept:
         return fd
     is_put_back = bool(_put_back) and _put_back[0](moved(saved.path))
     appends_only = is_put_back and saved.flags & os.O_APPEND

@@ -14,6 +14,9 @@ below ``/proc``, ``/sys``, ``/dev``     never
 
 The content is read after the fork: bytes that the program overwrites in place meanwhile may be in the image.
 
+A path in the program's own directory of ``/proc`` has the number of the process, as the kernel says it: the new process has
+another one, so the image says ``/proc/self``.
+
 Not here: which descriptors are saved (:mod:`ckpt.image.files.open_files`, :mod:`ckpt.image.files.descriptors`).
 """
 
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from ckpt.image.files import descriptors
 from ckpt.image.files.file_locks import locks_of
+from ckpt.image.files.file_notes import OF_THE_KERNEL
 from ckpt.image.files.file_positions import read_at
 from ckpt.image.files.reopen import SavedFile
 from ckpt.undo.selection.kept import is_kept
@@ -37,13 +41,14 @@ __all__ = ["LIMIT_ALL_BYTES", "LIMIT_BYTES", "SavedFiles"]
 LIMIT_BYTES = 1 << 20
 LIMIT_ALL_BYTES = 16 << 20
 _DELETED_LIMIT_BYTES = 1 << 30
-_NO_CONTENT = ("/proc/", "/sys/", "/dev/")
+_NO_CONTENT = (*OF_THE_KERNEL, "/dev/")
 
 
 class SavedFiles:
-    """The records of one image's files; counts the bytes of content that it holds."""
+    """The records of one image's files; counts the bytes of content that it holds. ``pid``: of the program."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int) -> None:
+        self._own = ["", "proc", str(pid)]
         self._left_bytes = LIMIT_ALL_BYTES
         self._contents: dict[tuple[int, int, int], bytes | None] = {}
 
@@ -69,7 +74,7 @@ class SavedFiles:
             content = self._content(note, readable)
         return SavedFile(
             fd,
-            note.path,
+            self._lasting(note.path),
             note.flags,
             note.offset if note.kind != "directory" else 0,  # os.scandir and os.listdir leave it there
             note.length if note.kind in ("file", "deleted") and is_written(note) else None,
@@ -82,6 +87,10 @@ class SavedFiles:
             locks_of(note.locks),
             note.kind == "file" and is_kept(note.path),
         )
+
+    def _lasting(self, path: str) -> str:
+        parts = path.split("/")
+        return "/".join(["", "proc", "self", *parts[3:]]) if parts[:3] == self._own else path
 
     def _content(self, note: FileNote, readable: int) -> bytes | None:
         if note.identity in self._contents:

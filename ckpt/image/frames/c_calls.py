@@ -233,7 +233,8 @@ def _taking_call(outer: Suspended, inner: Suspended, stack: list[Any], base: int
 
 def _repeated(path: CallPath, keywords: dict[str, Any]) -> Any:
     """The value of a `Resumption` that repeats a call: a `CachedCall` gets the keyword arguments of the call."""
-    return path.value._replace(kwargs=keywords) if type(path.value) is CachedCall else path.value
+    value = path.value
+    return value._replace(kwargs={**value.kwargs, **keywords}) if type(value) is CachedCall else value
 
 
 def _call_ex(outer: Suspended, inner: Suspended, at: Instruction) -> Resumption:

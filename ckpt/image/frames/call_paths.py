@@ -345,7 +345,7 @@ def path_of_call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallP
     if cls is types.MethodType:
         return path_of_call(fn.__func__, None if args is None else [fn.__self__, *args], inner)
     if cls is functools.partial:
-        return path_of_call(fn.func, None, inner)
+        return _through_partial(fn, args, inner)
     if cls is types.MethodWrapperType and fn.__name__ == "__call__":
         return path_of_call(fn.__self__, args, inner)
     if cls is types.WrapperDescriptorType and fn.__name__ == "__call__" and args and args[0] is not DEAD:
@@ -361,6 +361,13 @@ def path_of_call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallP
     if implementation is not None:
         return PASS if inner.gen is None and implementation is inner.func else None
     return _builtin(fn, args, inner)
+
+
+def _through_partial(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:
+    path = path_of_call(fn.func, None if args is None else [*fn.args, *args], inner)
+    if path is not None and type(path.value) is CachedCall:  # asked for what the partial adds, too
+        return path._replace(value=path.value._replace(kwargs={**fn.keywords, **path.value.kwargs}))
+    return path
 
 
 def _type_call(cls: Any, args: Sequence[Any] | None, inner: Suspended) -> CallPath | None:

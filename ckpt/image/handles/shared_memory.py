@@ -30,13 +30,20 @@ class SharedMemory(CopiedMaps):
         children.follow_instances(self.module.SharedMemory, _blocks.note)
 
     def reducers(self) -> dict[type, Reducer]:
-        return by_name(self.name, {"SharedMemory": reduce_block})
+        return by_name(self.name, _REDUCERS)
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        own = self.reducers()
+        return next((reduce for base, reduce in own.items() if issubclass(cls, base)), None)
 
 
 def reduce_block(pickler: Any, block: Any) -> Any:
     pickler.defer(take_up, block)
     return reduce_raw(pickler, block)
 
+
+# The __reduce__ of both names the block, for a process that lives beside this one.
+_REDUCERS: dict[str, Reducer] = {"SharedMemory": reduce_block, "ShareableList": reduce_raw}
 
 # ---------------------------------------------------------------------- called while loading
 

@@ -70,6 +70,7 @@ BUILT_IN = {
     "multiprocessing.connection": f"{_POOLS}.plumbing:Connections",
     "multiprocessing.queues": f"{_POOLS}.plumbing:Queues",
     "multiprocessing.context": f"{_POOLS}.plumbing:Contexts",
+    "multiprocessing.forkserver": f"{_POOLS}.plumbing:ForkServers",
     "multiprocessing.pool": f"{_POOLS}.process_pools:ProcessPools",
     "concurrent.futures.process": f"{_POOLS}.executors:Executors",
     "posix": f"{_HANDLES}.directories:Directories",

@@ -13,6 +13,7 @@ import socket
 import stat
 import struct
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from ckpt.image.errors import RestoreError
@@ -21,7 +22,17 @@ from ckpt.image.ipc.holders import holders
 from ckpt.image.ipc.unix_peers import UnixSocket
 from ckpt.transport.records import dataclass
 
-__all__ = ["SavedSocket", "adjust", "adjust_early", "make", "read", "remove_dead", "reset_connection"]
+__all__ = [
+    "SavedSocket",
+    "SocketState",
+    "adjust",
+    "adjust_early",
+    "make",
+    "read",
+    "read_all",
+    "remove_dead",
+    "reset_connection",
+]
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _CLOSE, _LISTEN = 7, 10  # states in TCP_INFO
@@ -79,7 +90,19 @@ class SavedSocket:
     linger: bytes
 
 
-def read(fd: int) -> tuple[SavedSocket, UnixSocket | None]:
+SocketState = tuple[SavedSocket, UnixSocket | None]
+
+
+def read_all(descriptors: Iterable[int]) -> dict[int, SocketState]:
+    """Those of them that can be read."""
+    found = {}
+    for fd in descriptors:
+        with contextlib.suppress(OSError):
+            found[fd] = read(fd)
+    return found
+
+
+def read(fd: int) -> SocketState:
     """Of a socket of this process; and, of a Unix socket, what the kernel tells of it. Raises OSError."""
     with socket.socket(fileno=os.dup(fd)) as duplicate:
         family, kind, protocol = duplicate.family, duplicate.type, duplicate.proto

@@ -11,7 +11,8 @@ another socket                                ``sockets``: comes back if an obje
                                               (:mod:`ckpt.image.ipc.sockets`)
 ============================================  =========================================================================
 
-The contents were noted in the parent (:mod:`ckpt.image.process.moment`): the program takes them as it goes on.
+The contents were noted in the parent (:mod:`ckpt.image.process.moment`), and so were addresses and options of sockets: the
+program takes and changes them as it goes on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ckpt.image.ipc import socket_options, tcp_ends
 from ckpt.image.ipc.connections import Connection, Side
 from ckpt.image.ipc.library import are_reset
 from ckpt.image.ipc.remake import End, Pair, Pipe
-from ckpt.image.ipc.socket_options import SavedSocket
+from ckpt.image.ipc.socket_options import SavedSocket, SocketState
 from ckpt.image.ipc.unix_peers import UnixSocket
 from ckpt.transport.records import NamedTuple, dataclass, field, replace
 
@@ -92,8 +93,14 @@ def channels_of(saver: Saver) -> Channels:
     return found
 
 
-def survey(notes: Mapping[int, FileNote], candidates: Collection[int], own: Collection[int]) -> Channels:
-    """``candidates``: descriptors of the program that are no files. ``own``: those that do not belong to the program."""
+def survey(
+    notes: Mapping[int, FileNote],
+    candidates: Collection[int],
+    own: Collection[int],
+    states: Mapping[int, SocketState],
+) -> Channels:
+    """``candidates``: descriptors of the program that are no files. ``own``: those that do not belong to the program.
+    ``states``: of its sockets, when it stood still."""
     channels = Channels()
     pipes: dict[int, list[int]] = {}
     sockets: dict[int, list[int]] = {}
@@ -108,7 +115,8 @@ def survey(notes: Mapping[int, FileNote], candidates: Collection[int], own: Coll
     for inode, fds in pipes.items():
         if inode not in others:
             _add_pipe(channels, notes, fds)
-    read = _read(channels, {inode: fds for inode, fds in sockets.items() if inode not in others})
+    sockets = {inode: fds for inode, fds in sockets.items() if inode not in others}
+    read = _read(channels, sockets, states)
     for each in read.values():
         if each.unix is not None:
             _add_unix(channels, notes, read, each)
@@ -156,11 +164,13 @@ class _Read(NamedTuple):
     unix: UnixSocket | None
 
 
-def _read(channels: Channels, sockets: Mapping[int, list[int]]) -> dict[int, _Read]:
+def _read(
+    channels: Channels, sockets: Mapping[int, list[int]], states: Mapping[int, SocketState]
+) -> dict[int, _Read]:
     found = {}
     for inode, fds in sockets.items():
         try:
-            found[inode] = _Read(fds, *socket_options.read(fds[0]))
+            found[inode] = _Read(fds, *(states.get(fds[0]) or socket_options.read(fds[0])))
         except OSError as failure:
             channels.reasons.update(
                 dict.fromkeys(fds, f"a socket that cannot be looked at: {failure.strerror}")

@@ -33,7 +33,7 @@ from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a
 from ckpt.image.modules.package_baseline import Note, PackageBaseline, members
-from ckpt.image.threads.restart import hold_later
+from ckpt.image.threads.restart import hold_later, note_lock
 from ckpt.transport.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -224,3 +224,5 @@ def acquire_again(locks: list[tuple[Any, int, int]]) -> None:
         elif not _times_held(lock):
             for _ in range(times):
                 lock.acquire()
+            if type(lock) is _thread.LockType:
+                note_lock(lock)

@@ -12,15 +12,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckpt.compat import worker_pools
+from ckpt.compat.children import forget_fork_server
 from ckpt.image.errors import ObjectRefused, Unpicklable
 from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.process.signals import program_mask
 from ckpt.image.reducers import rebuild
 from ckpt.image.reducers.raw_instances import reduce_raw
+from ckpt.image.threads.restart import locks_set_free
 
 __all__ = [
     "Connections",
     "Contexts",
+    "ForkServers",
     "Queues",
     "keep",
     "own",
@@ -63,9 +66,6 @@ def require_copy(where: str, *, is_disposable: bool) -> None:
 
 def _begin_worker(_: object) -> None:
     worker_pools.forget_managers()
-    for lock in rebuild.held_locks:
-        if lock.locked():
-            lock.release()
 
 
 class _Start:
@@ -74,11 +74,11 @@ class _Start:
 
 @contextlib.contextmanager
 def starting_workers() -> Iterator[None]:
-    """A context in which a new process starts its workers, before its threads run: with the program's signal mask, and
-    without what a worker would wait for at its end."""
+    """A context in which a new process starts its workers, before its threads run: with the program's signal mask, with no
+    lock held, and without what a worker would wait for at its end."""
     start = _Start()
     worker_pools.call_in_children(start, _begin_worker)
-    with program_mask():
+    with locks_set_free(), program_mask():
         yield
     del start
 
@@ -128,6 +128,13 @@ class Contexts(Library):
         return by_name(self.name, dict.fromkeys(names, reduce_context))
 
     # a start method that the program has set is an attribute of an object of the standard library, which images have
+
+
+class ForkServers(Library):
+    """multiprocessing.forkserver: pools, and the program itself, start another server when they need it."""
+
+    def after_restart(self) -> None:
+        forget_fork_server(self.module)
 
 
 def reduce_context(saver: Any, context: Any) -> Any:

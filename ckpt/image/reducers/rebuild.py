@@ -28,6 +28,7 @@ from ckpt.compat.accelerators import CTYPES
 from ckpt.compat.memory import replace_dictionary
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.errors import RestoreError
+from ckpt.image.threads.restart import note_lock
 
 # ---------------------------------------------------------------------- functions
 
@@ -285,16 +286,11 @@ def call_attribute(owner: Any, name: str) -> Any:
 # ---------------------------------------------------------------------- locks, weak references, context
 
 
-held_locks: list[Any] = []
-"""While an image is loaded: the locks that are held. Processes that are started meanwhile have nobody who would release
-them."""
-
-
 def make_lock(locked: bool) -> Any:
     made = threading.Lock()
     if locked:
         made.acquire()
-        held_locks.append(made)
+        note_lock(made)
     return made
 
 

@@ -19,6 +19,7 @@ Not here: what a thread is joined by (:mod:`ckpt.compat.threads`), how frames ar
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Iterator
@@ -34,7 +35,10 @@ __all__ = [
     "call_at_last",
     "call_later_in",
     "fill_later",
+    "forget_locks",
     "hold_later",
+    "locks_set_free",
+    "note_lock",
     "set_ident_later",
     "started_threads",
 ]
@@ -46,11 +50,37 @@ _calls: list[tuple[int, Call]] = []
 _idents: list[tuple[Any, str, int]] = []
 _last: list[Call] = []
 _started: list[threading.Thread] = []
+_locks: list[Any] = []  # those that are not reentrant, and that the program holds: from when they are made
 
 
 def hold_later(lock: Any, owner: int, times: int) -> None:
     """While an image is loaded: the thread that was ``owner`` holds this reentrant lock, ``times`` times."""
     _held.append((lock, owner, times))
+
+
+def note_lock(lock: Any) -> None:
+    """While an image is loaded: the program holds this lock, which is not reentrant."""
+    _locks.append(lock)
+
+
+def forget_locks() -> None:
+    """The image is loaded."""
+    _locks.clear()
+
+
+@contextlib.contextmanager
+def locks_set_free() -> Iterator[None]:
+    """While an image is loaded: a context in which none of these locks is held. No thread of the program runs yet. For
+    processes that are started within, as the workers of pools: they have nobody who would release them. And what is called
+    before a fork (``os.register_at_fork``) may wait for one that the program releases only when it goes on."""
+    locks = [lock for lock in _locks if lock.locked()]
+    for lock in locks:
+        lock.release()
+    try:
+        yield
+    finally:
+        for lock in locks:
+            lock.acquire()
 
 
 def fill_later(ident: int, local: Any, values: dict[str, Any]) -> None:

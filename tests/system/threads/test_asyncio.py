@@ -53,6 +53,40 @@ def test_an_idle_loop_is_imaged_and_its_timers_keep_what_is_left(start: Start, t
     assert job.output(0) == "begun\nTrue True Task-1\na signal\n4\n"
 
 
+def test_what_waits_in_another_thread_is_no_obstacle(start: Start, tmp_path: Path) -> None:
+    """`to_thread` without arguments kept all checkpoints off while the function ran."""
+    app = app_of(
+        tmp_path,
+        """
+        import asyncio, os, queue, threading, time
+
+        name, events = threading.local(), queue.Queue()
+
+        def wait():
+            name.value = "a value"
+            while not os.path.exists(os.environ["CKPT_TEST_GO"]):
+                time.sleep(0.01)
+            events.put(name.value)
+            return 7
+
+        async def main():
+            found = asyncio.gather(asyncio.to_thread(wait), asyncio.to_thread(events.get))
+            print("begun", flush=True)
+            print(await found)
+
+        asyncio.run(main())
+        """,
+    )
+    job = start(app, ranks=1, every=0.1)
+    job.wait_for(lambda: job.output(0), "the beginning")
+    job.wait_event("committed", len(job.events("committed")) + 2)
+    job.kill_rank(0)
+    job.wait_event("committed", len(job.events("committed")) + 2)
+    job.kill_rank(0)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "begun\n[7, 'a value']\n"
+
+
 def test_two_loops_in_two_threads_and_one_in_the_main_thread(start: Start, tmp_path: Path) -> None:
     app = app_of(
         tmp_path,

@@ -174,8 +174,8 @@ def test_an_executor_that_was_dropped_is_refused_by_name(start: Start, tmp_path:
 
 
 LOCKED = """
-    import multiprocessing, threading
-    from concurrent.futures import ProcessPoolExecutor
+    import multiprocessing, tempfile, threading
+    from concurrent.futures import ProcessPoolExecutor, thread
     import ckpt
     from tools import die_once
 
@@ -183,7 +183,7 @@ LOCKED = """
     lock = threading.Lock()
 
     def task(n):
-        with lock:
+        with lock, tempfile._once_lock:
             return n * n
 
     ended = multiprocessing.Pool(1)
@@ -193,7 +193,7 @@ LOCKED = """
     process.join()
     executor, idle, pool = ProcessPoolExecutor(1), ProcessPoolExecutor(1), multiprocessing.Pool(1)
     print(executor.submit(task, 2).result(), pool.apply(task, (3,)))
-    with lock:
+    with lock, tempfile._once_lock, thread._global_shutdown_lock:
         ckpt.checkpoint()
         die_once()
     ended.join()
@@ -206,11 +206,45 @@ LOCKED = """
 def test_a_worker_holds_no_lock_of_the_program_and_what_has_ended_can_be_joined(
     start: Start, tmp_path: Path
 ) -> None:
-    """A worker that was started while the program held a lock would have waited for it for ever."""
+    """A worker that was started while the program held a lock would have waited for it for ever. So would the restart:
+    the last of these locks, which `ThreadPoolExecutor.submit` holds, is taken before each fork."""
     job = start(app_of(tmp_path, LOCKED), ranks=1)
     assert job.finish() == 0, job.report()
     assert job.output(0) == "4 9\n0 [16, 16] 25\n"
     assert job.events("restarted")
+
+
+SERVED = """
+    import multiprocessing
+    import ckpt
+    from tools import die_once
+
+    def main():
+        ckpt.enable()
+        context = multiprocessing.get_context("forkserver")
+        with context.Pool(1) as pool:
+            print(pool.apply(abs, (-3,)))
+            ckpt.checkpoint()
+            die_once()
+            print(pool.apply(abs, (-4,)))
+        ckpt.checkpoint()
+        process = context.Process(target=abs, args=(1,))
+        process.start()
+        process.join()
+        print(process.exitcode)
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+@pytest.mark.rotate(8)
+def test_workers_are_forked_by_another_server_after_a_restart(start: Start, tmp_path: Path) -> None:
+    """The former server was asked whether it lives, as a child that the new process does not have."""
+    job = start(app_of(tmp_path, SERVED), ranks=1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "3\n4\n0\n"
+    assert job.events("restarted") and not job.events("line-unusable"), job.report()
 
 
 LOKY = """

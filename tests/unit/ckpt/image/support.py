@@ -14,6 +14,7 @@ from typing import Any
 
 from ckpt.image.files import reopen
 from ckpt.image.files.open_files import FileSaver
+from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.modules.references import References
 from ckpt.image.pickling.pickler import ImagePickler, Stream, on_deep_stack
 from ckpt.image.pickling.unpickler import ImageUnpickler
@@ -52,7 +53,11 @@ def pickled(
     stream = Stream(sink)
 
     def work() -> ImagePickler:
-        files = FileSaver(moment.read(moment.note()).files, is_disposable=has_own_files)
+        files = FileSaver(
+            moment.read(moment.note()).files,
+            is_disposable=has_own_files,
+            saved_files=SavedFiles(os.getppid() if has_own_files else os.getpid()),
+        )
         pickler = ImagePickler(
             stream, references, live=live, extra_reducers=files.reducers(), is_disposable=is_disposable
         )

@@ -157,6 +157,9 @@ def test_lru_cache_is_done_again():
     assert path_of_call(cached, [1], inner_of(function)) == again
     assert path_of_call(types.MethodType(cached, 1), [], inner_of(function)) == again
     assert path_of_call(cached, [1], inner_of(other)) is None
+    partial = functools.partial(functools.partial(cached, 1, key=2), 3, more=4)
+    again = CallPath("R", CachedCall(cached, [1, 3, 5], {"key": 2, "more": 4}))
+    assert path_of_call(partial, [5], inner_of(function)) == again
 
 
 def test_exec_and_eval_pass_through_what_they_were_given():
@@ -242,7 +245,12 @@ def test_a_function_in_a_context_is_called_again():
     assert path_of_call(context.run, [functools.partial(function, 1)], inner) == expected
     assert path_of_call(contextvars.Context.run, [context, function], inner) == expected
     assert path_of_call(context.run, [len, function], inner) is None
+    assert (
+        path_of_call(functools.partial(context.run, function), [], inner) == expected
+    )  # `asyncio.to_thread`
+    assert path_of_call(functools.partial(context.run), [function], inner) == expected
     assert path_of_call(context.run, None, inner) is None
+    assert path_of_call(functools.partial(context.run, function), None, inner) is None
     assert path_of_call(context.run, [next, map(function, [1])], inner) is None  # it would take another item
 
 

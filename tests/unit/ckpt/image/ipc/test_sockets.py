@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import textwrap
 from pathlib import Path
 
+from ckpt import image
+from ckpt.image.ipc.survey import survey
+from ckpt.image.process import moment
 from tests.unit.ckpt.image.support import image_failure, resumed_output
 
 LISTENING = """
@@ -117,3 +121,17 @@ def test_connections_come_back_as_reset_if_the_user_says_so(tmp_path: Path) -> N
     """
     source = textwrap.dedent(PEER + source)
     assert resumed_output(tmp_path, source).splitlines()[1:] == [*["reset"] * 3, "b'anew'"]
+
+
+def test_a_socket_is_as_it_was_when_the_program_stood_still() -> None:
+    """The forked copy that writes the image has the same socket: it saw an address that the program had given it since, and
+    the restarted program got EINVAL from its own ``bind``."""
+    with socket.socket() as listener:
+        fd = listener.fileno()
+        prepared = image.prepare(None, {})
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        notes = moment.read(prepared.noted).files
+        then, now = (survey(notes, [fd], (), states).sockets[fd] for states in (prepared.sockets, {}))
+    assert (then.name, then.backlog) == (None, -1)
+    assert now.name is not None and now.backlog >= 0

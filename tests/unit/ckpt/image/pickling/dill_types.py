@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import warnings
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import dill._objects as objects
 
 from ckpt.image.files.open_files import FileSaver
+from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.modules.references import References
 from ckpt.image.pickling.pickler import ImagePickler, Stream, on_deep_stack
 from ckpt.image.pickling.unpickler import ImageUnpickler
@@ -30,7 +32,8 @@ def copy_of(obj: object, references: References) -> Any:
     references.refresh()
     sink = MemorySink()
     stream = Stream(sink)
-    files = FileSaver(moment.read(moment.note()).files, is_disposable=False)
+    notes = moment.read(moment.note()).files
+    files = FileSaver(notes, is_disposable=False, saved_files=SavedFiles(os.getpid()))
     pickler = ImagePickler(stream, references, extra_reducers=files.reducers())
     pickler.dump(obj)
     pickler.dump(pickler.deferred)

@@ -241,6 +241,26 @@ def test_a_file_that_is_removed_while_it_is_open_keeps_its_mode(tmp_path: Path) 
     assert out.read_text() == "0o2640\n"
 
 
+def test_files_of_the_kernel_have_no_length_and_those_of_the_program_itself_are_those_of_the_new_process(
+    tmp_path: Path,
+) -> None:
+    source = """
+        import os
+        memory, status = open("/proc/meminfo"), open("/proc/self/status")
+        raw, number = open("/proc/self/stat", "rb", buffering=0), os.open("/proc/self/comm", os.O_RDWR)
+        setting, own = open("/sys/kernel/mm/transparent_hugepage/enabled"), os.open("/proc/self", os.O_RDONLY)
+        read = memory.read(), status.readline(), raw.read(3), os.read(number, 100), setting.read()
+        driver_tick()
+        for file in (memory, status, raw):
+            file.seek(0)
+        os.lseek(number, 0, os.SEEK_SET)
+        pids = [line for line in status if line.startswith("Pid:")]
+        print(memory.readline().split()[0], int(pids[0].split()[1]) == int(raw.read().split()[0]) == os.getpid())
+        print(os.read(number, 100) == read[3], setting.read(), os.path.samestat(os.fstat(own), os.stat("/proc/self")))
+    """
+    assert resumed_output(tmp_path, source) == "MemTotal: True\nTrue  True\n"
+
+
 def test_output_that_has_become_shorter_is_named(tmp_path: Path) -> None:
     script, out = tmp_path / "program.py", tmp_path / "out"
     script.write_text(
