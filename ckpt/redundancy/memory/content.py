@@ -68,6 +68,11 @@ class _Pickler(pickle.Pickler):
                 return None
             # version 2 of marshal has neither references nor marks of interned text: equal values give equal bytes
             return self._tuples.setdefault(marshal.dumps(obj, 2), obj)
+        said = self._said_of(obj)
+        return None if said is None else [said]  # no text of the program is a list
+
+    def _said_of(self, obj: Any) -> str | None:
+        kind = type(obj)
         if kind is memoryview or kind is mmap.mmap:
             view = memoryview(obj)
             return _text(kind, view.format, view.shape, view if view.c_contiguous else view.tobytes())

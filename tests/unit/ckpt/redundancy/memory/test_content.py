@@ -158,3 +158,8 @@ def test_tensors_have_the_same_digest_in_every_process() -> None:
         for count in ("1", "70")
     }
     assert len(outputs) == 1 and len(next(iter(outputs)).split()) == 9
+
+
+def test_a_text_is_not_what_stands_for_a_type_of_numbers() -> None:
+    np = pytest.importorskip("numpy")
+    assert digest_of(np.dtype("f8")) != digest_of("type <f8")
