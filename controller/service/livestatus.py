@@ -6,11 +6,14 @@ the stack to a file. After `PATIENCE_NS` the client gets its answer; a rank may 
 
 On several hosts their agents are asked for the states of processes, and for those stacks (`Launcher.look`): they have
 `FAR_PATIENCE_NS` for that.
+
+The controller asks itself, too, once in a start that takes long (`SlowStart`): what does not come back from a checkpoint
+waits without end, perhaps, and nobody else would say where.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from ckpt.controller.launch import procinfo, stacks
@@ -18,6 +21,7 @@ from ckpt.controller.launch.forked import WHERE_SIGNAL
 from ckpt.controller.launch.launcher import Launcher
 from ckpt.controller.supervision import messages
 from ckpt.controller.supervision.coordinator import Coordinator
+from ckpt.controller.supervision.lines import ranks_text
 from ckpt.controller.supervision.supervisor import Supervisor
 
 ASK_NS = 100_000_000
@@ -125,6 +129,50 @@ class LiveStatus:
             "ranks": ranks,
             "files": {name: self._options.get(name) for name in ("files", "files_limit")},
         })  # fmt: skip
+
+
+class SlowStart:
+    """When ranks that start or load their images have taken `limit_ns`: once in each incarnation. Pure."""
+
+    def __init__(self, limit_ns: int) -> None:
+        self.limit_ns = limit_ns
+        self._incarnation: int | None = None
+        self._due_ns: int | None = None
+
+    def deadline_ns(self) -> int | None:
+        return self._due_ns
+
+    def is_due(self, supervisor: Supervisor, *, now_ns: int) -> bool:
+        if supervisor.phase != "starting":
+            self._due_ns = None
+        elif supervisor.incarnation != self._incarnation:
+            self._incarnation, self._due_ns = supervisor.incarnation, now_ns + self.limit_ns
+        elif self._due_ns is not None and now_ns >= self._due_ns:
+            self._due_ns = None
+            return True
+        return False
+
+
+def describe_start(
+    answer: Mapping[str, Any], there: Container[int], after_s: float
+) -> tuple[dict[str, Any], str] | None:
+    """Fields of an event, and a text for people, of the ranks that are not `there` yet; None: all are. `answer`: of a
+    `LiveStatus`."""
+    missing = [each for each in answer["ranks"] if each["rank"] not in there]
+    if not missing:
+        return None
+    epoch, who = answer["resumed_from"], ranks_text([each["rank"] for each in missing])
+    fields = {
+        "incarnation": answer["incarnation"],
+        "from_epoch": epoch,
+        "s": after_s,
+        "ranks": [{key: each.get(key) for key in ("rank", "where", "state")} for each in missing],
+    }
+    doing = "starting" if epoch is None else f"loading checkpoint {epoch}"
+    text = f"{who} {doing} for {after_s:g} s now; rank {missing[0]['rank']} is at {missing[0].get('where')}"
+    if epoch is not None:
+        text += "; if that does not end: `ckpt stop`, then `ckpt restart JOB@EPOCH` with an older checkpoint (`ckpt ls JOB`)"
+    return fields, text
 
 
 def describe_round(

@@ -32,7 +32,7 @@ from ckpt.controller.launch.launcher import AgentGone, Launcher
 from ckpt.controller.service.clients import ClientServer, remove_sockets
 from ckpt.controller.service.commit import commit_line, remove_burnt, remove_old_lines, set_branch
 from ckpt.controller.service.files import JobFiles
-from ckpt.controller.service.livestatus import LiveStatus
+from ckpt.controller.service.livestatus import LiveStatus, SlowStart, describe_start
 from ckpt.controller.service.passthrough import Passthrough
 from ckpt.controller.service.placing import Placer
 from ckpt.controller.service.report import Reporter
@@ -185,6 +185,7 @@ class Service:
         if adopted is not None:
             self._take_over(adopted)
         self.questions: list[LiveStatus] = []
+        self.slow_start = SlowStart(options.rounds.timeout_ns)
         self.events: deque[Any] = deque()
         self.end: End | None = None
         self.output_due_ns = 0
@@ -285,6 +286,8 @@ class Service:
             due.append(supervisor_ns)
         if self.limit_ns is not None:
             due.append(self.limit_ns)
+        if (slow_ns := self.slow_start.deadline_ns()) is not None:
+            due.append(slow_ns)
         if self.locator is not None and (fault_ns := self.locator.deadline_ns()) is not None:
             due.append(fault_ns)
         for key, _ in self.selector.select(max(0, min(due) - now_ns) / 1e9):
@@ -301,6 +304,8 @@ class Service:
             self._feed(StopRequested(EXIT_TIMEOUT, reason, checkpoint=True, signal=signal.SIGTERM))
         if self.locator is not None:
             self.locator.tick(now_ns)
+        if self.replicas is None and self.slow_start.is_due(self.supervisor, now_ns=now_ns):
+            self._ask_all(self._say_slow_start)
         for question in self.questions:
             question.tick(now_ns=now_ns)
         self.questions = [question for question in self.questions if not question.finished]
@@ -556,19 +561,29 @@ class Service:
             case "stop":
                 self._feed(_stop("stopped by `ckpt stop`", checkpoint=last, token=token))
             case "status":
-                self.questions.append(
-                    LiveStatus(
-                        self.supervisor,
-                        self.launcher,
-                        self.runtime_dir,
-                        self.options.rank_options,
-                        dict(self.pids),
-                        lambda answer: self.clients.answer(token, answer),
-                        now_ns=time.monotonic_ns(),
-                    )
-                )
+                self._ask_all(lambda answer: self.clients.answer(token, answer))
             case other:
                 self.clients.answer(token, {"ok": False, "reason": f"unknown question {other!r}"})
+
+    def _ask_all(self, done: Callable[[dict[str, Any]], None]) -> None:
+        self.questions.append(
+            LiveStatus(
+                self.supervisor,
+                self.launcher,
+                self.runtime_dir,
+                self.options.rank_options,
+                dict(self.pids),
+                done,
+                now_ns=time.monotonic_ns(),
+            )
+        )
+
+    def _say_slow_start(self, answer: dict[str, Any]) -> None:
+        if self.supervisor.phase == "starting":
+            after_s = self.slow_start.limit_ns / 1e9
+            if (told := describe_start(answer, self.supervisor.addresses, after_s)) is not None:
+                self._log("start-slow", told[0])
+                self.reporter.say(told[1])
 
     def _checkpoint(self, token: int, *, wait: bool, stop: bool) -> None:
         if not wait:

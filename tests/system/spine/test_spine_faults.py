@@ -470,3 +470,36 @@ def test_a_job_directory_can_be_moved(stopped_job: Job, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     shutil.move(stopped_job.directory, moved)
     assert run_ckpt("verify", moved).returncode == 0
+
+
+WAITS = """
+    import os, sys, time
+
+    class Key:  # whose hash the load of an image needs
+        def __hash__(self):
+            while os.path.exists(sys.argv[1]):
+                time.sleep(0.05)
+            return 3
+
+    table = {Key(): 1}
+    for step in range(30):
+        time.sleep(0.05)
+    print("end")
+"""
+
+
+def test_ranks_that_do_not_come_back_from_a_checkpoint_are_named_with_where_they_are(
+    start: Start, tmp_path: Path
+) -> None:
+    """Nothing was said, however long it took."""
+    stays = tmp_path / "stays"
+    job = start(write_app(tmp_path, WAITS), stays, every=0.2, timeout=1, ranks=2)
+    job.wait_event("committed")
+    stays.touch()
+    job.kill_rank(1)
+    told = job.wait_event("start-slow")
+    assert [each["rank"] for each in told["ranks"]] == [0, 1] and told["from_epoch"]
+    assert "__hash__" in told["ranks"][0]["where"]
+    stays.unlink()
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(2)] == ["end\n"] * 2
