@@ -35,7 +35,7 @@ TURNS = 5
 """200 restores of each program."""
 
 
-@pytest.mark.rotate(2)
+@pytest.mark.rotate(4)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
 def test_a_program_with_a_pool_prints_the_same_after_kills(start: Start, program: Path) -> None:
     same_after_kills(start, program, KILLS, more_loops=2)
