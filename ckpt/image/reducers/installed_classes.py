@@ -11,8 +11,9 @@ object is saved raw (:mod:`ckpt.image.reducers.raw_instances`)
 - if pickle could not load the result;
 - if it is a dictionary or a set (``SortedDict``) and has keys whose hash is computed by Python code: the
   constructor would ask them for it, perhaps before they are complete (:mod:`ckpt.image.lowlevel.keyed`);
-- if the result of ``__reduce__`` does not contain all parts of the object, all missing parts are plain Python, and the
-  object can be saved raw: this is tried once per ``__reduce__``.
+- if the result of ``__reduce__`` hands such keys to a constructor, in a dictionary or set, or does not contain all parts of
+  the object while all missing parts are plain Python; and the object can be saved raw: this is tried once per
+  ``__reduce__``.
 
 Singletons such as loggers, of which the class returns the same object for the same arguments, are saved by their
 ``__reduce__`` in the first and third case; so are, in the third, objects of which an attribute may be an address in a C
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["has_own_reduce", "needs_arguments", "reduce_by_hooks", "reduce_by_name", "reducer_by_hooks"]
 
 _CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
+_KEYED = (dict, set, frozenset)
 _NO_PARTS = frozenset(
     {
         *(int, float, bool, complex, str, bytes, type(None), tuple, frozenset),
@@ -99,7 +101,9 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     reduced = _reduce_if_complete(pickler, obj)
     if reduced is None:
         return reduce_raw(pickler, obj)
-    if is_raw is not None or not pickler.is_disposable or not _leaves_out_parts(pickler, obj, reduced):
+    if is_raw is not None or not pickler.is_disposable:
+        return reduced
+    if not _leaves_out_parts(pickler, obj, reduced) and not _has_keys_to_be_hashed(reduced):
         return reduced
     if _is_singleton(pickler, obj, reduced):
         return reduced
@@ -185,6 +189,12 @@ def _leaves_out_parts(pickler: Saver, obj: Any, reduced: Any) -> bool:
             return False
         parts.discard(id(part))
     return bool(parts)
+
+
+def _has_keys_to_be_hashed(reduced: Any) -> bool:
+    """Is a constructor given a dictionary or set whose keys ask Python code for their hash?"""
+    arguments = reduced[1] if type(reduced) is tuple and len(reduced) > 1 else ()
+    return any(type(part) in _KEYED and _lookup.has_special_keys(part) for part in _content((arguments,)))
 
 
 def _parts(pickler: Saver, obj: Any) -> set[int]:

@@ -316,3 +316,34 @@ def test_an_object_whose_context_manager_is_entered_is_the_one_that_it_counts(tm
     """
     assert after_restart(tmp_path, library, program) == "a.nc 1\n0\n"
     assert not was_made_again(tmp_path)
+
+
+def test_a_class_whose_constructor_hashes_its_keys_was_empty_if_a_key_refers_to_it(tmp_path: Path) -> None:
+    # as pyrsistent's maps, of which a node of a graph is a key and has one as an attribute
+    library = """
+        class Table:
+            def __init__(self, pairs):
+                self._rows = [*dict(pairs).items()]
+
+            def __reduce__(self):
+                return Table, (dict(self._rows),)
+    """
+    program = """
+        import lib
+
+        class Node:
+            def __init__(self, name):
+                self.name, self.near = name, None
+
+            def __hash__(self):
+                return hash(self.name)
+
+            def __eq__(self, other):
+                return self.name == other.name
+
+        node = Node("a")
+        node.near = lib.Table({node: 1, Node("b"): 2})
+        driver_tick()
+        print([(key.name, number) for key, number in node.near._rows], node.near._rows[0][0] is node)
+    """
+    assert after_restart(tmp_path, library, program) == "[('a', 1), ('b', 2)] True\n"
