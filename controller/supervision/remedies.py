@@ -169,6 +169,10 @@ _REFUSALS: _Table = (
     (r"class is being created", "keep long work out of class bodies"),
     (r"destructor|weak reference callback|finali[sz]er", "keep destructors and callbacks short"),
     (
+        r"\b(sleep|select|poll)\(\) is running",
+        "let the main thread wait in shorter steps, or another thread: a checkpoint comes between two steps",
+    ),
+    (
         r"is running|from inside of C",
         "write the loop out: `for x in …: total += x` instead of sum(…), sorted(key=…) and the like around long work",
     ),

@@ -31,8 +31,8 @@ _OWN = (
     "process-started rank-absent rank-died rank-failed rank-finished rank-left rank-started ranks-moved refused "
     "replica-cloned replica-differs replica-lost restart-not-recorded restarted restarting "
     "result-compared result-reported round-aborted round-refused round-started running same-machine signal-passed-on "
-    "spawn-requested spawned starting-over stop-requested topology-kept unknown-packet unverified-passed-over voted "
-    "waiting-for-hosts waiting-for-leases wire-fallback "
+    "spawn-requested spawned start-slow starting-over stop-requested topology-kept unknown-packet "
+    "unverified-passed-over voted waiting-for-hosts waiting-for-leases wire-fallback "
 )
 OWN_NAMES = frozenset(_OWN.split())
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,6 +86,33 @@ def test_at_the_end_it_is_said_that_nothing_was_committed_and_why(start: Start, 
     assert said.startswith(f"ckpt: nothing was committed, because {reason}"), job.report()
     line = app.read_text().splitlines().index('print(min(sum(array.array("d", until_refused())), 1))') + 1
     assert f"{app}:{line} <module>). What to do: write the loop out" in said, job.report()
+
+
+@pytest.mark.parametrize(
+    "wait", ["time.sleep(1.5)", "select.select([], [], [], 1.5)", "select.poll().poll(1500)"]
+)
+def test_a_wait_of_the_main_thread_that_cannot_be_captured_is_named(
+    start: Start, tmp_path: Path, wait: str
+) -> None:
+    """It was said that the program had not come to a place between two instructions."""
+    app = write_app(
+        tmp_path,
+        LOG
+        + f"""
+    import select
+
+    ask()
+    {wait}
+    while not seen("committed"):
+        time.sleep(0.001)
+    print("done")
+    """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    [refused] = job.events("refused")
+    assert re.match(r"(sleep|select|poll\.poll)\(\) is running", refused["reason"]), job.report()
+    assert len(job.events("committed")) >= 1
 
 
 def test_an_image_is_taken_when_the_frame_in_the_way_is_left(start: Start, tmp_path: Path) -> None:
