@@ -169,7 +169,7 @@ _REFUSALS: _Table = (
     (r"class is being created", "keep long work out of class bodies"),
     (r"destructor|weak reference callback|finali[sz]er", "keep destructors and callbacks short"),
     (
-        r"\b(sleep|select|poll)\(\) is running",
+        r"\b(select|poll)\(\) is running",
         "let the main thread wait in shorter steps, or another thread: a checkpoint comes between two steps",
     ),
     (

@@ -73,8 +73,8 @@ reading: list[Callable[[Any, str], int]] = []
 with an image."""
 
 _READ = ("posix", "read")
-_SLEEPS = (("time", "sleep"), ("select", "select"))
-_FUNCTIONS = (*_SLEEPS, threads.WAIT_FOR_ALL)
+_SELECT = ("select", "select")
+_FUNCTIONS = (("time", "sleep"), _SELECT, threads.WAIT_FOR_ALL)
 _POLLS = ("poll", "epoll")
 _CALLS = type(iter(int, 1))
 
@@ -139,7 +139,7 @@ def _is_slept_through(call: _Call) -> bool:
     there, as in other waits and as other threads can."""
     owner = _owner(call)
     if type(owner) is types.ModuleType:
-        return (owner.__name__, call.function.__name__) in _SLEEPS
+        return (owner.__name__, call.function.__name__) == _SELECT
     return str(call.function.__name__) == "poll"
 
 

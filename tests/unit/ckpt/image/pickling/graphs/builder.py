@@ -370,7 +370,6 @@ def iterator(graph: Graph) -> Any:
             lambda: kinds.delegating(items, graph.one()),
             lambda: (each for each in items),
             lambda: iter(items.__len__, 99),
-            lambda: iter({1: items}.items()),
             lambda: re.finditer("a", "banana"),
             lambda: iter(np.arange(4)),
         ]

@@ -179,7 +179,7 @@ class _Description:
         for _ in range(_ITEMS):
             try:
                 items.append(self.name(next(obj)))
-            except StopIteration:
+            except (StopIteration, RuntimeError):  # an error of `zip_longest` comes once
                 return f"{items} and the end"
             except Exception as error:
                 return f"{items} and {type(error).__name__}"
