@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,9 @@ from tests.sweep.fetch import Place
 ROOT = Path(__file__).parents[2]
 HASH_SEED = 11
 _PATIENCE_S = 400
+_ADDRESS = re.compile(
+    rb"(?<= at )0x[0-9a-f]+"
+)  # of an object, as in what the interpreter prints of an error that it ignores
 _TURNS = 4
 """Runs of a program, at most, until it has as many images as were asked for: a short one may be through before a command
 gets there."""
@@ -177,6 +181,7 @@ class Bench:
             said = (result.get("error") or self.output()[1].decode(errors="replace"))[-1500:]
             return f"ended with {result['code']} instead of {expected[0]}: {said}"
         for name, found, want in zip(("output", "errors"), self.output(), expected[1:], strict=True):
+            found, want = (_ADDRESS.sub(b"0x", text) for text in (found, want))
             if found != want:
                 at = next((i for i, (a, b) in enumerate(zip(found, want, strict=False)) if a != b), None)
                 at = min(len(found), len(want)) if at is None else at

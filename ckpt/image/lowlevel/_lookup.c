@@ -159,7 +159,7 @@ static int has_python_hash(PyObject *key, int depth)
     if (type == &PyFrozenSet_Type) return 1;
     if (PyWeakref_CheckRef(key)) { /* hashes as its referent does */
         PyObject *referent = ((PyWeakReference *)key)->wr_object;
-        return referent != Py_None && has_python_hash(referent, depth);
+        return referent == Py_None || has_python_hash(referent, depth); /* one that is gone has no hash in a new process */
     }
     if (type == &PyTuple_Type && depth) {
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++)
@@ -541,13 +541,19 @@ static PyObject *restore(PyObject *module, PyObject *args)
 
 static void forget(PyObject *key, int depth)
 {
-    if (PyWeakref_CheckRef(key) && ((PyWeakReference *)key)->wr_object != Py_None)
-        ((PyWeakReference *)key)->hash = -1;
+    if (PyWeakref_CheckRef(key)) {
+        PyWeakReference *ref = (PyWeakReference *)key;
+        if (ref->wr_object != Py_None)
+            ref->hash = -1;
+        else if (ref->hash == -1)
+            ref->hash = (Py_hash_t)((uintptr_t)key >> 4); /* equal to itself only */
+    }
     for (Py_ssize_t i = 0; depth && PyTuple_CheckExact(key) && i < PyTuple_GET_SIZE(key); i++) forget(PyTuple_GET_ITEM(key, i), depth - 1);
 }
 
 PyDoc_STRVAR(forget_hashes_doc, "forget_hashes(keys, /)\n\n"
-                                "Weak references among these keys (a list) ask their referents for the hash again, which they had kept.");
+                                "Weak references among these keys (a list) ask their referents for the hash again, which they had kept.\n"
+                                "One whose referent is gone has a hash again.");
 
 static PyObject *forget_hashes(PyObject *module, PyObject *keys)
 {

@@ -9,7 +9,8 @@ Rules
     - :func:`finish` compares, when everything is loaded, the hashes of all keys with those at the time of the filling. A
       container whose keys hash differently is filled again. That may change the hash of a key that contains it (a frozenset,
       an object that hashes its content), so this is repeated until nothing changes.
-    - A weak reference hashes as its referent does and keeps that hash: it is asked again.
+    - A weak reference hashes as its referent does and keeps that hash: it is asked again. One whose referent is gone gets
+      another hash than it had: it is equal to itself only.
     - The methods are those of the builtin type, also for a class of the program that has others.
 
 Not here: which containers need this (:mod:`ckpt.image.pickling.containers`, :mod:`ckpt.image.reducers.raw_instances`).

@@ -24,10 +24,8 @@ static PyObject *our_sleep(PyObject *module, PyObject *given)
         PyErr_Clear();
     if (!(wanted_s > SHORT_S && wanted_s < LONG_S))
         return sleep_before(module, given);
-#if PY_VERSION_HEX >= 0x030D0000
-    if (PySys_Audit("time.sleep", "O", given) < 0)
+    if (SLEEP_IS_AUDITED && PySys_Audit("time.sleep", "O", given) < 0)
         return NULL;
-#endif
     struct timespec end;
     clock_gettime(CLOCK_MONOTONIC, &end);
     long long end_ns = (long long)end.tv_sec * 1000000000 + end.tv_nsec + (long long)(wanted_s * 1e9) + 1;

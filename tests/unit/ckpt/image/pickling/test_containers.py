@@ -334,3 +334,14 @@ def test_no_image_was_made_of_a_class_with_a_weak_proxy_of_what_is_gone() -> Non
         gone = weakref.proxy(Node("a"))
 
     assert copy_of(Owner).__name__ == "Owner"
+
+
+def test_a_restart_failed_if_a_key_was_a_weak_reference_to_what_is_gone() -> None:
+    """ "weak object has gone away"."""
+    node, plain = Node("a"), set_with_a_history(1)
+    refs = [weakref.ref(node), weakref.ref(plain.__class__)]
+    containers = ({refs[0]: 1}, {refs[0], 5}, frozenset(refs), collections.OrderedDict({refs[0]: 2}), refs[0])
+    del node
+    mapping, members, frozen, ordered, gone = copy_of(containers)
+    assert gone() is None and mapping[gone] == 1 and ordered[gone] == 2
+    assert gone in members and 5 in members and gone in frozen and len(frozen) == 2

@@ -49,7 +49,7 @@ VALUES = (
 )
 VARIABLE: contextvars.ContextVar[Any] = contextvars.ContextVar("VARIABLE")
 _MAKERS: list[Callable[[Graph], Any]] = []
-_IMPOSSIBLE = (IndexError, TypeError, ValueError, AttributeError, BufferError, RuntimeError, RecursionError)
+_IMPOSSIBLE = (LookupError, TypeError, ValueError, AttributeError, BufferError, RuntimeError, RecursionError)
 """What Python says of some of the random combinations."""
 
 
