@@ -222,7 +222,9 @@ def reduce_weakref(pickler: Saver, obj: Any) -> Any:
 @reduces(weakref.WeakSet)
 def reduce_weak_set(pickler: Saver, obj: Any) -> Any:
     """Its ``__reduce__`` would have its constructor hash the members, which may not be complete yet."""
-    return reduce_raw(pickler, obj) if _lookup.has_special_keys(obj.data) else reduce_by_hooks(pickler, obj)
+    data = getattr(obj, "data", None)  # None: it is just being made
+    is_raw = type(data) is set and _lookup.has_special_keys(data)
+    return reduce_raw(pickler, obj) if is_raw else reduce_by_hooks(pickler, obj)
 
 
 @reduces(weakref.ProxyType, weakref.CallableProxyType)

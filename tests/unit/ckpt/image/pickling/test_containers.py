@@ -345,3 +345,8 @@ def test_a_restart_failed_if_a_key_was_a_weak_reference_to_what_is_gone() -> Non
     mapping, members, frozen, ordered, gone = copy_of(containers)
     assert gone() is None and mapping[gone] == 1 and ordered[gone] == 2
     assert gone in members and 5 in members and gone in frozen and len(frozen) == 2
+
+
+def test_a_weak_set_that_is_just_being_made_is_saved_as_far_as_it_is() -> None:
+    made: Any = weakref.WeakSet.__new__(weakref.WeakSet)
+    assert not copy_of(made).__dict__

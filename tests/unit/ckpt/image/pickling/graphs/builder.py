@@ -131,7 +131,9 @@ class Graph:
             obj.add(self.key())
         elif isinstance(obj, (kinds.Node, kinds.Data)):
             setattr(obj, self.random.choice("pqrsx"), other)
-        elif isinstance(obj, (kinds.Slots, types.FunctionType, Exception)):
+        elif isinstance(obj, (kinds.Slots, Exception)) or (
+            isinstance(obj, types.FunctionType) and hasattr(obj, "label")  # a function of this graph
+        ):
             obj.x = other  # type: ignore[union-attr]
         elif isinstance(obj, type) and "dynamic" in obj.__dict__:
             obj.later = other  # type: ignore[attr-defined]
