@@ -4,8 +4,8 @@ A *place* is a moment at which the stack can be captured. There are two kinds: t
 (``at="call"``), or the interpreter makes its check between two instructions (``at="check"``; CPython's eval breaker), for
 which the helper thread queues a look every few milliseconds. A check that finds the main thread inside a library call has
 the look called after that call (:func:`queue_after_call`), unless the call looks itself, when it waits. Where the main
-thread waits in C for another thread (a lock, a queue, the end of a thread), the helper thread wakes it by a signal without
-any other effect: such a wait makes the calls that are queued.
+thread waits in C (for a lock, a queue, the end of a thread, a descriptor, a time), the helper thread wakes it, and what is
+queued is called there (:mod:`ckpt.image.threads.waking`).
 
 The stacks of the program's other threads are captured at the same instant (:mod:`ckpt.image.threads.captured`).
 
@@ -21,9 +21,7 @@ Not here: when an image is wanted (:mod:`ckpt.capture.imager`), what is captured
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
 import threading
 import time
@@ -279,14 +277,8 @@ def wake_main_thread() -> None:
 
         if wake_loop(ident):
             return
-    from ckpt.image.frames import _frames
-
-    number = _frames.wake_signal()
-    if number and image.is_waiting(ident):
-        with contextlib.suppress(
-            BlockingIOError
-        ):  # no more signals may wait (RLIMIT_SIGPENDING): asked again soon
-            signal.pthread_kill(ident, number)
+    if image.is_waiting(ident):
+        image.wake(ident)
 
 
 def queue_at_checks(

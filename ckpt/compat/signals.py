@@ -12,7 +12,20 @@ from typing import Any
 
 from ckpt.compat import accelerators
 
-__all__ = ["replace_signal_functions", "signal_handlers"]
+__all__ = ["hide", "is_hidden", "replace_signal_functions", "signal_handlers"]
+
+_hidden: list[Any] = []
+"""Handlers of ckpt that programs and images do not see."""
+
+
+def hide(handler: Any) -> None:
+    """From now on programs and images do not see this handler."""
+    if not is_hidden(handler):
+        _hidden.append(handler)
+
+
+def is_hidden(handler: Any) -> bool:
+    return any(handler is each for each in _hidden)
 
 
 def replace_signal_functions(**functions: Callable[..., Any]) -> None:
@@ -38,4 +51,5 @@ def signal_handlers() -> dict[int, Any]:
     return {
         number: handler if handler is None or type(handler) is int else signal.getsignal(number)
         for number, handler in found.items()
+        if not is_hidden(handler)
     }

@@ -62,6 +62,7 @@ from ckpt.image.process.clocks import monotonic_offset_ns
 from ckpt.image.process.signals import declare_deferred, program_mask
 from ckpt.image.program import prepare_program, run_program
 from ckpt.image.threads.captured import LeftOut, StoppedThreads, is_waiting
+from ckpt.image.threads.waking import wake
 
 __all__ = [
     "LOST",
@@ -111,6 +112,7 @@ __all__ = [
     "run_program",
     "when_files_are_back",
     "wait_for_files",
+    "wake",
     "waits_for_files",
     "without_frames",
 ]

@@ -34,6 +34,7 @@ from ckpt.image.modules.versions import compare_versions, of_another_ckpt
 from ckpt.image.pickling.pickler import collector_off
 from ckpt.image.process import limits, resources, signals
 from ckpt.image.process.settings import warnings_ignored
+from ckpt.image.threads import waking
 from ckpt.image.threads.restart import Restart, forget_locks
 from ckpt.transport.records import dataclass, field
 
@@ -277,6 +278,7 @@ def resume(program: Stack) -> Any:
     """
     others = Restart(program)
     others.start()
+    waking.prepare()
     return running.resume(program, signals.start_timers, others.release)
 
 

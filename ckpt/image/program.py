@@ -26,6 +26,7 @@ from ckpt.image.files.descriptors import note_baseline
 from ckpt.image.frames.running import run_base
 from ckpt.image.modules import package_baseline
 from ckpt.image.process import exits, limits
+from ckpt.image.threads import waking
 
 __all__ = ["prepare_program", "run_program"]
 
@@ -65,6 +66,7 @@ def prepare_program(words: Sequence[str]) -> Callable[[], object]:
     exits.install()
     note_baseline()
     limits.note_baseline()
+    waking.prepare()
     namespace = main.__dict__
     return lambda: run_base(exec, code, namespace)
 

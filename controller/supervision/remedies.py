@@ -169,8 +169,8 @@ _REFUSALS: _Table = (
     (r"class is being created", "keep long work out of class bodies"),
     (r"destructor|weak reference callback|finali[sz]er", "keep destructors and callbacks short"),
     (
-        r"\b(select|poll)\(\) is running",
-        "let the main thread wait in shorter steps, or another thread: a checkpoint comes between two steps",
+        r"\b(pause|sigwait\w*|sigtimedwait|flock|lockf)\(\) is running",
+        "ask again and again, with time.sleep in between, in which checkpoints are taken",
     ),
     (
         r"is running|from inside of C",

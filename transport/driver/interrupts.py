@@ -79,7 +79,7 @@ class InterruptGate:
         signals.replace_signal_functions(signal=self._set, getsignal=self._get)
         for number in signal_in_c.valid_signals():
             handler = signal_in_c.getsignal(number)
-            if callable(handler):
+            if callable(handler) and not signals.is_hidden(handler):
                 self._set(number, handler)
 
     def uninstall(self) -> None:
@@ -160,6 +160,8 @@ class InterruptGate:
     def _get(self, signalnum: int) -> Any:
         """Return the program's handler, as `signal.getsignal` would without the gate."""
         handler = signal_in_c.getsignal(signalnum)
+        if signals.is_hidden(handler):
+            return signal.SIG_DFL
         return self._handlers.get(signalnum) if handler == self._handle else handler
 
     def _set(self, signalnum: int, handler: Any) -> Any:

@@ -73,8 +73,7 @@ reading: list[Callable[[Any, str], int]] = []
 with an image."""
 
 _READ = ("posix", "read")
-_SELECT = ("select", "select")
-_FUNCTIONS = (("time", "sleep"), _SELECT, threads.WAIT_FOR_ALL)
+_FUNCTIONS = (("time", "sleep"), ("select", "select"), threads.WAIT_FOR_ALL)
 _POLLS = ("poll", "epoll")
 _CALLS = type(iter(int, 1))
 
@@ -128,19 +127,8 @@ def running(thread: int) -> str:
                 return _awaited_item(address, code, lasti, thread)
         except LookupError:  # the thread has gone on
             return ""
-        return (
-            "" if _is_wait(call) and not _is_slept_through(call) else f"{describe(call.function)} is running"
-        )
+        return "" if _is_wait(call) else f"{describe(call.function)} is running"
     return ""
-
-
-def _is_slept_through(call: _Call) -> bool:
-    """Does this wait make no calls that are queued, when a signal has interrupted it? So the main thread cannot be captured
-    there, as in other waits and as other threads can."""
-    owner = _owner(call)
-    if type(owner) is types.ModuleType:
-        return (owner.__name__, call.function.__name__) == _SELECT
-    return str(call.function.__name__) == "poll"
 
 
 def _awaited_item(address: int, code: types.CodeType, lasti: int, thread: int) -> str:

@@ -18,7 +18,6 @@ import itertools
 import math
 import re
 import sys
-import time
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -81,7 +80,6 @@ def run_base(fn: Callable[..., Any], *args: Any) -> Any:
         _frames.follow_unpacking(_UNPACKED)
         _frames.follow_taking(_TAKING)
         _frames.follow_heaps(_HEAPS)
-        _frames.follow_sleep(time.sleep)
         _frames.follow_substitutions(re.Pattern)
         _frames.follow_parser(_PARSER, types.SimpleNamespace)
     return fn(*args)
@@ -147,7 +145,6 @@ def run_records(
     _frames.follow_unpacking(_UNPACKED)
     _frames.follow_taking(_TAKING)
     _frames.follow_heaps(_HEAPS)
-    _frames.follow_sleep(time.sleep)
     _frames.follow_substitutions(re.Pattern)
     _frames.follow_parser(_PARSER, types.SimpleNamespace)
     return _frames.run(records, depth, blocked, begin)

@@ -22,7 +22,6 @@
  *   frames_longest.c   zip_longest, which is asked again for an item
  *   frames_sorting.c   sorted and list.sort: keys and comparisons that are over are not made again
  *   frames_heaps.c     the functions of heapq where they compare in Python
- *   frames_sleeps.c    time.sleep of the main thread
  *   frames_asking.c    iterators of itertools that ask a function about an item
  *   frames_callbacks.c  functions in C that call a function of the program for each item
  *   frames_solvers.c   functions in C that compute with what a function of the program returns: scipy's
@@ -111,7 +110,7 @@ extern void confirm_connection(int fd, TcpHead *head, size_t content_bytes, int 
 /* frames_process.c: call it at a check, untraced */
 extern PyObject *call_here(PyThreadState *ts, PyObject *callable);
 
-extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[], heap_functions[], solver_functions[], longest_functions[], parser_functions[], sleep_functions[];
+extern PyMethodDef selftest_methods[], read_methods[], rebuild_methods[], thread_methods[], collected_methods[], fold_functions[], followed_functions[], iterator_functions[], callback_functions[], asking_functions[], taken_functions[], heap_functions[], solver_functions[], longest_functions[], parser_functions[];
 extern PyTypeObject CollectorType, FoldType, PendingType, TakenType;
 
 /* frames_iterators.c: if the value of a record is a Pending, its steps are taken from now on. -1: no memory. */

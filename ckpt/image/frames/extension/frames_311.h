@@ -19,9 +19,6 @@
 #include "internal/pycore_interp.h"
 #include "internal/pycore_runtime.h"
 
-/* Does time.sleep() raise an audit event? */
-enum { SLEEP_IS_AUDITED = 0 };
-
 typedef _PyInterpreterFrame Frame;
 
 static inline Frame *thread_current_frame(PyThreadState *ts) { return ts->cframe->current_frame; }

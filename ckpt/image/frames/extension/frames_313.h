@@ -24,9 +24,6 @@
 #include "internal/pycore_interp.h"
 #include "internal/pycore_opcode_utils.h"
 
-/* Does time.sleep() raise an audit event? */
-enum { SLEEP_IS_AUDITED = 1 };
-
 typedef _PyInterpreterFrame Frame;
 
 static inline Frame *thread_current_frame(PyThreadState *ts) { return ts->current_frame; }

@@ -196,7 +196,7 @@ static PyObject *prove(PyObject *module, PyObject *truth)
             || PyModule_AddFunctions(module, fold_functions) || PyModule_AddFunctions(module, followed_functions)
             || PyModule_AddFunctions(module, callback_functions) || PyModule_AddFunctions(module, asking_functions)
             || PyModule_AddFunctions(module, iterator_functions) || PyModule_AddFunctions(module, taken_functions)
-            || PyModule_AddFunctions(module, sleep_functions) || PyModule_AddFunctions(module, heap_functions)
+            || PyModule_AddFunctions(module, heap_functions)
             || PyModule_AddFunctions(module, solver_functions) || PyModule_AddFunctions(module, longest_functions)
             || PyModule_AddFunctions(module, parser_functions)
             || PyModule_AddType(module, &CollectorType) < 0 || PyModule_AddType(module, &FoldType) < 0

@@ -1,4 +1,4 @@
-/* Other threads: what is theirs alone, how they are stopped, and how the main thread is woken where it waits for them.
+/* Other threads: what is theirs alone, how they are stopped, and how the main thread is woken where it waits.
  *
  * Stopping
  *   stop() gives a thread a trace function of this module, which is called at the next line that the thread begins, and waits there
@@ -50,25 +50,28 @@ static PyObject *thread_values(PyObject *module, PyObject *ident)
     return Py_BuildValue("(NO)", key ? key : Py_NewRef(Py_None), thread_context(ts) ? thread_context(ts) : Py_None);
 }
 
-static void do_nothing(int number) {}
-
-PyDoc_STRVAR(wake_signal_doc,
-"wake_signal() -> number\n\n"
-"A signal that nothing else uses, with a handler that does nothing: a wait in C that the signal interrupts makes the calls that\n"
-"are queued for the main thread, and goes on.  0: no signal is left.");
-static PyObject *wake_signal(PyObject *module, PyObject *unused)
+PyDoc_STRVAR(make_queued_calls_doc,
+"make_queued_calls(number, frame, /)\n\n"
+"A handler of signals that has no frame: make the calls that are queued for the main thread (ckpt.image.process.waking).");
+static PyObject *make_queued_calls(PyObject *module, PyObject *const *unused, Py_ssize_t count)
 {
-    static int number;
-    struct sigaction present, action = {.sa_handler = do_nothing};
-    sigemptyset(&action.sa_mask);
-    if (number && sigaction(number, NULL, &present) == 0 && present.sa_handler == do_nothing)
-        return PyLong_FromLong(number);
-    for (number = SIGRTMAX - 1; number >= SIGRTMIN; number--)
-        if (sigaction(number, NULL, &present) == 0 && !(present.sa_flags & SA_SIGINFO) && present.sa_handler == SIG_DFL
-            && sigaction(number, &action, NULL) == 0)
-            return PyLong_FromLong(number);
-    number = 0;
-    return PyLong_FromLong(0);
+    if (Py_MakePendingCalls() < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(signal_function_doc,
+"signal_function(number, /) -> address\n\n"
+"Of the function in C that handles a signal; 0: its default is done.  Raises OSError: there is no such signal.");
+static PyObject *signal_function(PyObject *module, PyObject *number)
+{
+    struct sigaction present;
+    long which = PyLong_AsLong(number);
+    if (which == -1 && PyErr_Occurred())
+        return NULL;
+    if (sigaction((int)which, NULL, &present) < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    return PyLong_FromVoidPtr(present.sa_flags & SA_SIGINFO ? (void *)present.sa_sigaction : (void *)present.sa_handler);
 }
 
 /* ------------------------------------------------------------------ stopping */
@@ -290,7 +293,8 @@ PyMethodDef thread_methods[] = {
     {"blocked_signals", blocked_signals, METH_O, blocked_signals_doc},
     {"system_call", system_call, METH_O, system_call_doc},
     {"thread_values", thread_values, METH_O, thread_values_doc},
-    {"wake_signal", wake_signal, METH_NOARGS, wake_signal_doc},
+    {"make_queued_calls", (PyCFunction)(void (*)(void))make_queued_calls, METH_FASTCALL, make_queued_calls_doc},
+    {"signal_function", signal_function, METH_O, signal_function_doc},
     {"switches", switches, METH_NOARGS, switches_doc},
     {"stop", stop, METH_VARARGS, stop_doc},
     {"has_stopped", has_stopped, METH_O, has_stopped_doc},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 import queue
-import signal
 import socket
 import sys
 import threading
@@ -23,7 +22,7 @@ from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.running import run_base
 from ckpt.image.frames.stack import Stack, capture, capture_thread
 from ckpt.image.ipc.library import Sockets
-from ckpt.image.threads import captured
+from ckpt.image.threads import captured, waking
 from ckpt.image.threads.captured import LeftOut, StoppedThreads, capture_threads, is_waiting
 from ckpt.image.threads.places import has_only_ended_its_wait, place_of
 
@@ -201,9 +200,10 @@ def test_a_call_queued_for_the_main_thread_inside_of_a_wait_does_not_take_the_wa
         _frames.request(look)
         # One that comes between the release of the interpreter's lock and the wait itself wakes nobody
         while not found:
-            signal.pthread_kill(ident, _frames.wake_signal())
+            waking.wake(ident)
             time.sleep(0.01)
 
+    waking.prepare()
     waker = threading.Thread(target=wake)
     waker.start()
     run_base(wait_here)
