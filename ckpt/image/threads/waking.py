@@ -25,33 +25,30 @@ from ckpt.image.frames import _frames
 
 __all__ = ["prepare", "wake"]
 
-_number = 0
-_function = 0
-"""In C, of the handlers in Python: how a library in C that has set its own is told."""
+_prepared: list[tuple[int, int]] = []
+"""The signal, and the function in C of handlers in Python: so a library in C that has set its own is told."""
 
 
 def prepare() -> None:
     """From now on :func:`wake` can be called. In the main thread, before the program runs. Does nothing where no signal is
     left, or where frames cannot be captured."""
-    global _number, _function
     if not _frames.SUPPORTED:
         return
     signals.hide(_frames.make_queued_calls)
     for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN - 1, -1):
         if signal_in_c.getsignal(number) == signal.SIG_DFL and not _frames.signal_function(number):
             signal_in_c.signal(number, _frames.make_queued_calls)
-            _number, _function = number, _frames.signal_function(number)
+            _prepared[:] = [(number, _frames.signal_function(number))]
             return
 
 
 def wake(ident: int) -> None:
     """Have the main thread, whose identifier this is, make its queued calls, where it waits. From another thread."""
-    number = _number
-    if (
-        number
-        and signal_in_c.getsignal(number) is _frames.make_queued_calls
-        and _frames.signal_function(number) == _function
-    ):
-        # no more signals may wait (RLIMIT_SIGPENDING): asked again soon
-        with contextlib.suppress(BlockingIOError):
-            signal.pthread_kill(ident, number)
+    for number, function in _prepared:
+        if (
+            signal_in_c.getsignal(number) is _frames.make_queued_calls
+            and _frames.signal_function(number) == function
+        ):
+            # no more signals may wait (RLIMIT_SIGPENDING): asked again soon
+            with contextlib.suppress(BlockingIOError):
+                signal.pthread_kill(ident, number)

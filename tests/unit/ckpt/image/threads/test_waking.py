@@ -21,8 +21,9 @@ from ckpt.transport.driver.interrupts import InterruptGate
 @pytest.fixture
 def number() -> Iterator[int]:
     waking.prepare()
-    yield waking._number
-    signal.signal(waking._number, signal.SIG_DFL)
+    [(number, _)] = waking._prepared
+    yield number
+    signal.signal(number, signal.SIG_DFL)
 
 
 def woken_while(wait: Callable[[], object], until: Callable[[], None]) -> int:
