@@ -41,10 +41,22 @@ _UNPACKED = (
     *(itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.accumulate),
 )
 """Iterators that may run Python code: what has been unpacked of them is known (`_frames.follow_unpacking`)."""
-_TAKING = (math.prod, dict.fromkeys, None, math.fsum)
 _HEAPS = (heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop, heapq.heapify)
-_PARSER = accelerators.json_parts.make_scanner
 _ASKING = (itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby)
+_FOLLOWED: tuple[tuple[Callable[..., object], tuple[Any, ...]], ...] = ()
+"""What functions in C do is followed by these functions, from the beginning of the program on: (function, arguments)."""
+if _frames.SUPPORTED:
+    _FOLLOWED = (
+        (_frames.follow_folds, _FOLDS),
+        (_frames.follow_iterators, (itertools.starmap, itertools.accumulate)),
+        (_frames.follow_asking, _ASKING),
+        (_frames.follow_longest, (itertools.zip_longest,)),
+        (_frames.follow_unpacking, (_UNPACKED,)),
+        (_frames.follow_taking, ((math.prod, dict.fromkeys, None, math.fsum),)),
+        (_frames.follow_heaps, (_HEAPS,)),
+        (_frames.follow_substitutions, (re.Pattern,)),
+        (_frames.follow_parser, (accelerators.json_parts.make_scanner, types.SimpleNamespace)),
+    )
 
 
 def available() -> tuple[bool, str]:
@@ -72,16 +84,11 @@ def available() -> tuple[bool, str]:
 
 def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
-    if _frames.SUPPORTED:  # no function: an image could be taken inside of it, without the program
-        _frames.follow_folds(*_FOLDS)
-        _frames.follow_iterators(itertools.starmap, itertools.accumulate)
-        _frames.follow_asking(*_ASKING)
-        _frames.follow_longest(itertools.zip_longest)
-        _frames.follow_unpacking(_UNPACKED)
-        _frames.follow_taking(_TAKING)
-        _frames.follow_heaps(_HEAPS)
-        _frames.follow_substitutions(re.Pattern)
-        _frames.follow_parser(_PARSER, types.SimpleNamespace)
+    for (
+        follow,
+        functions,
+    ) in _FOLLOWED:  # in no function: an image could be taken inside of it, without the program
+        follow(*functions)
     return fn(*args)
 
 
@@ -138,15 +145,8 @@ def run_records(
     records: list[Any], depth: int, blocked: tuple[int, ...] | None, begin: Callable[[], object] | None
 ) -> Any:
     """The base frame of a resumed program; keeps nothing of the image."""
-    _frames.follow_folds(*_FOLDS)
-    _frames.follow_iterators(itertools.starmap, itertools.accumulate)
-    _frames.follow_asking(*_ASKING)
-    _frames.follow_longest(itertools.zip_longest)
-    _frames.follow_unpacking(_UNPACKED)
-    _frames.follow_taking(_TAKING)
-    _frames.follow_heaps(_HEAPS)
-    _frames.follow_substitutions(re.Pattern)
-    _frames.follow_parser(_PARSER, types.SimpleNamespace)
+    for follow, functions in _FOLLOWED:
+        follow(*functions)
     return _frames.run(records, depth, blocked, begin)
 
 
