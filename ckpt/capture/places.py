@@ -60,6 +60,9 @@ _STOP_NS = 10_000_000
 _WHOLE_EVERY = 32
 """At every so many ticks the whole stack is looked at, even if the obstacle seems to be there: it may be another call."""
 
+_IMPORT = "an import is in progress"
+"""It says itself, and where the program asked for it, whatever the imported module does just now."""
+
 
 class Places:
     """The looks at one rank's stack. Methods are called under the runtime's lock, except :meth:`queue` and :meth:`where`."""
@@ -171,6 +174,8 @@ class Places:
         except image.Refused as refused:
             if not refused.is_transient:
                 self._transient_since_ns = 0
+            if importer := _importer(sys._getframe()):
+                refused.reason, refused.where = _IMPORT, importer
             self._obstacle = refused.obstacle
             self.spend(began_ns, began_cpu_ns)
             raise
@@ -253,15 +258,12 @@ class Places:
         return f"{_place(frame)}{inside}"
 
     def running(self, where: str) -> str:
-        """What the main thread does at this place, for people; "": not known. From any thread.
-
-        An import says itself, and where the program asked for it, whatever the imported module does just now.
-        """
+        """What the main thread does at this place, for people; "": not known. From any thread."""
         from ckpt.image.frames import c_waits
 
         ident = threading.main_thread().ident or 0
         if importer := _importer(sys._current_frames().get(ident)):
-            return f"an import is in progress ({importer})"
+            return f"{_IMPORT} ({importer})"
         found = c_waits.running(ident) if ident != threading.get_ident() else ""
         return f"{found} ({where})" if found else ""
 

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ckpt.capture.check_budget import CheckBudget
 from ckpt.capture.places import Places, library_caller
+from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.running import run_base
 
@@ -100,13 +102,22 @@ def test_an_import_is_the_reason_whatever_the_imported_module_does(
 ) -> None:
     """Programs with large packages were told that `stat()` is running, and to write loops out."""
     places: Any = Places.__new__(Places)
+    places._runtime = SimpleNamespace(layer=None, port=None, finished_code=None)
+    places._skipped, places._allowance, places._transient_since_ns = (), CheckBudget(), 0
     said: list[str] = []
+
+    def ask() -> None:
+        said.append(places.running("elsewhere"))
+        with pytest.raises(Refused) as refused:
+            places.capture("call")
+        said.append(f"{refused.value.reason} ({refused.value.where})")
+
     (tmp_path / "outer_module.py").write_text("import inner_module\n")
     (tmp_path / "inner_module.py").write_text(
         "def look():\n    ask()\n\nsorted([1, 2], key=lambda _: look() or 0)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("builtins.ask", lambda: said.append(places.running("elsewhere")), raising=False)
+    monkeypatch.setattr("builtins.ask", ask, raising=False)
     text = "def load():\n    import outer_module\nload()\n"
     run_base(exec, compile(text, "app.py", "exec"), {})
     assert set(said) == {"an import is in progress (app.py:2 load)"}
