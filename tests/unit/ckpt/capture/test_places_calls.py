@@ -14,6 +14,7 @@ import pytest
 
 from ckpt.capture.check_budget import CheckBudget
 from ckpt.capture.places import Places, library_caller
+from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.running import run_base
@@ -122,6 +123,33 @@ def test_an_import_is_the_reason_whatever_the_imported_module_does(
     run_base(exec, compile(text, "app.py", "exec"), {})
     assert set(said) == {"an import is in progress (app.py:2 load)"}
     assert "an import" not in places.running("here")
+
+
+def test_the_code_of_an_imported_module_is_no_call_of_the_library() -> None:
+    """A function of the library runs around it. Looks came after that function, at a thousand checks each: imports took
+    twice the time of the processor while a checkpoint was due."""
+    found: dict[bool, Any] = {}
+
+    def module() -> None:
+        for imports in (False, True):
+            found[imports] = (lambda imports: library_caller(imports=imports))(imports)
+
+    watch: dict[str, Any] = {"__name__": "ckpt.any", "module": module}
+    exec("def execute():\n    module()\n", watch)
+    system: dict[str, Any] = {"__name__": "importlib._bootstrap", "execute": watch["execute"]}
+    exec(compile("def load():\n    execute()\n", IMPORT_SYSTEM_FILES[0], "exec"), system)
+    run_base(system["load"])
+    assert found[False] is None and found[True].f_code.co_name == "load"
+
+
+def test_few_checks_are_looked_at_while_an_import_is_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    places: Any = Places.__new__(Places)
+    places._allowance, places._obstacle, places._ticks = CheckBudget(), (0, 0), 0
+    checks: list[int] = []
+    monkeypatch.setattr(_frames, "look", lambda look, obstacle, at, number: checks.append(number))
+    for places._is_import in (False, True):
+        places.queue(lambda: False)
+    assert checks[0] > 100 and checks[1] < 10
 
 
 def test_a_main_thread_that_no_signal_can_be_sent_to_is_asked_later() -> None:
