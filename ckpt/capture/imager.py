@@ -169,7 +169,7 @@ class Imager:
         runtime = self._runtime
         if not self.is_looking or runtime.in_hook or self.places.makes_no_calls():
             return False
-        if (caller := library_caller()) is not None:  # the library call looks itself when it waits
+        if caller := library_caller(imports=False):  # the library call looks itself when it waits
             self.places.queue_after(caller, self._at_check)
             return False
         if not runtime.lock.acquire(timeout=LOCK_WAIT_S):

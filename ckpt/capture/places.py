@@ -50,6 +50,9 @@ __all__ = [
 _CHECKS = 512
 """Successive checks that may look after each tick of the helper: the program may pass the obstacle between them. It may be
 a call in C of some microseconds that calls a function in Python with a loop. Only C code runs at those before it."""
+_CHECKS_IN_IMPORT = 4
+"""The same while an import is in progress, which does not end and begin again between two ticks. Ticks come by the clock: on
+a busy machine, where a rank gets a small part of the time, so many looks doubled what imports took."""
 _CHECKS_IN_CALL = 1024
 """The same where the program is inside a library call, which it may leave after some hundreds of checks. Only C code runs
 at each of them."""
@@ -57,6 +60,9 @@ _STOP_NS = 10_000_000
 """So long may a thread that is to stop sleep in C, which takes no time of a processor."""
 _WHOLE_EVERY = 32
 """At every so many ticks the whole stack is looked at, even if the obstacle seems to be there: it may be another call."""
+
+_IMPORT = "an import is in progress"
+"""It says itself, and where the program asked for it, whatever the imported module does just now."""
 
 
 class Places:
@@ -72,6 +78,8 @@ class Places:
         self._allowance = CheckBudget()
         self._pid = os.getpid()
         self._obstacle = (0, 0)
+        self._is_import = False
+        """The last look has met an import."""
         self._ticks = 0
         # Every look since then has met a transient obstacle that lasts so long at most; 0: the last one did not.
         self._transient_since_ns = 0
@@ -87,7 +95,7 @@ class Places:
     def begin(self) -> None:
         """A search for a place begins."""
         self._allowance.begin(time.monotonic_ns())
-        self._obstacle = (0, 0)
+        self._obstacle, self._is_import = (0, 0), False
         self._ticks = 0
         self._transient_since_ns = 0
 
@@ -99,7 +107,7 @@ class Places:
 
         self._ticks += 1
         obstacle = (0, 0) if self._ticks % _WHOLE_EVERY == 0 else self._obstacle
-        queue_at_checks(_frames.look, look, obstacle)
+        queue_at_checks(_frames.look, look, obstacle, _CHECKS_IN_IMPORT if self._is_import else _CHECKS)
         wake_main_thread()
 
     def queue_after(self, caller: FrameType, look: Callable[[], bool]) -> None:
@@ -169,10 +177,14 @@ class Places:
         except image.Refused as refused:
             if not refused.is_transient:
                 self._transient_since_ns = 0
+            importer = _importer(sys._getframe())
+            self._is_import = bool(importer)
+            if importer:
+                refused.reason, refused.where = _IMPORT, importer
             self._obstacle = refused.obstacle
             self.spend(began_ns, began_cpu_ns)
             raise
-        self._obstacle = (0, 0)
+        self._obstacle, self._is_import = (0, 0), False
         return stack
 
     def others(self, stack: Stack) -> image.StoppedThreads:
@@ -251,15 +263,12 @@ class Places:
         return f"{_place(frame)}{inside}"
 
     def running(self, where: str) -> str:
-        """What the main thread does at this place, for people; "": not known. From any thread.
-
-        An import says itself, and where the program asked for it, whatever the imported module does just now.
-        """
+        """What the main thread does at this place, for people; "": not known. From any thread."""
         from ckpt.image.frames import c_waits
 
         ident = threading.main_thread().ident or 0
         if importer := _importer(sys._current_frames().get(ident)):
-            return f"an import is in progress ({importer})"
+            return f"{_IMPORT} ({importer})"
         found = c_waits.running(ident) if ident != threading.get_ident() else ""
         return f"{found} ({where})" if found else ""
 
@@ -285,10 +294,11 @@ def queue_at_checks(
     queue: Callable[[Callable[[], Any], int, int, int], object],
     call: Callable[[], Any],
     obstacle: tuple[int, int] = (0, 0),
+    checks: int = _CHECKS,
 ) -> None:
-    """Have ``call`` made at the next checks, until it says that it is done or the helper's next tick comes. ``queue``: the
-    function of ``_frames`` that queues such calls."""
-    queue(call, *obstacle, _CHECKS)
+    """Have ``call`` made at the next ``checks`` checks, until it says that it is done or the helper's next tick comes.
+    ``queue``: the function of ``_frames`` that queues such calls."""
+    queue(call, *obstacle, checks)
 
 
 def queue_after_call(
@@ -304,21 +314,26 @@ def queue_after_call(
     queue(call, *_frames.frame_place(caller), _CHECKS_IN_CALL)
 
 
-def library_caller() -> FrameType | None:
+def library_caller(*, imports: bool = True) -> FrameType | None:
     """The frame, on the calling thread's stack above the base frame of the program, that has called this library, as a rule
     the program's; ``None``: no function of the library is there.
 
-    The caller of this function and the frame of this function itself are not counted.
+    The caller of this function and the frame of this function itself are not counted. ``imports``: count those of the
+    library that the import system has called, around the code of each module (:mod:`ckpt.image.modules.package_baseline`).
     """
     from ckpt.image.frames.running import BASES
 
     found: FrameType | None = None
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code not in BASES:
-        if is_library(frame):
+        if is_library(frame) and (imports or not _is_of_imports(frame.f_back)):
             found = frame.f_back or frame
         frame = frame.f_back
     return found
+
+
+def _is_of_imports(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_code.co_filename in IMPORT_SYSTEM_FILES
 
 
 def _place(frame: FrameType) -> str:
@@ -331,7 +346,7 @@ def _importer(frame: FrameType | None) -> str:
 
     found, is_import = "", False
     while frame is not None and frame.f_code not in BASES:
-        was_import, is_import = is_import, frame.f_code.co_filename in IMPORT_SYSTEM_FILES
+        was_import, is_import = is_import, _is_of_imports(frame)
         if was_import and not is_import:
             found = _place(frame)
         frame = frame.f_back

@@ -27,6 +27,7 @@ LOCK_WAIT_S = 0.02
 """So long a look at a check waits for the lock of the library, once a tick. A thread of the program that has it needs the
 interpreter's lock (GIL) to go on, for which it competes with others that compute; without a wait such a program met the
 lock taken at check after check. The thread that waits does not have it: no function of the library is on its stack."""
+_NO_LOOK = "the program has not come to a place between two instructions"
 _IN_C_NS = 200_000_000
 """A rank that is asked answers after this time, even if the interpreter has reached no place between two instructions."""
 
@@ -49,12 +50,13 @@ class Search:
     def __init__(self) -> None:
         self.refusals = 0
         self.refused_longest_ns = 0
-        self.reason = "the program has not come to a place between two instructions"
-        """Why the last look found that the program cannot be captured."""
         self.begin(0)
 
     def begin(self, now_ns: int) -> None:
         self.since_ns = now_ns
+        self.reason = _NO_LOOK
+        """Why the last look of this search found that the program cannot be captured. That of an earlier one would be said
+        of a place where the program has long been gone from."""
         self.is_refused = False
         """The last look found that the program cannot be captured there."""
         self._reported_ns = 0

@@ -156,6 +156,10 @@ _REFUSALS: _Table = (
         "compiled",
     ),
     (
+        r"a thread .* (begins, ends|begun or ended)",
+        "give the work to threads that stay (a ThreadPoolExecutor that is kept), instead of a new thread for each piece",
+    ),
+    (
         r"\bthread\b",
         "let it come out of C code now and then, end it, or declare it: ckpt.enable(harmless_threads=[NAME])",
     ),

@@ -52,7 +52,7 @@ from ckpt.image.reducers.installed_classes import (
     reduce_by_hooks,
     reducer_by_hooks,
 )
-from ckpt.image.reducers.logs import reduce_logger
+from ckpt.image.reducers.logs import reducer_of_loggers
 from ckpt.image.reducers.raw_instances import (
     FILLED_BASES,
     attributes_of,
@@ -185,8 +185,8 @@ def reducer_of_instance(pickler: Saver, cls: type) -> Reducer:
     slots = any(is_slot(value, c) for c in heap for value in c.__dict__.values())
     if slots and any("__setattr__" in c.__dict__ for c in heap):
         hooks.add("__setattr__")
-    if is_user and "logging" in sys.modules and issubclass(cls, sys.modules["logging"].Logger):
-        return reduce_logger
+    if "logging" in sys.modules and issubclass(cls, sys.modules["logging"].Logger):
+        return reducer_of_loggers(cls, is_user=is_user)
     if base is object and not is_partly_c:
         if not hooks and cls not in copyreg.dispatch_table:
             return reduce_simple_instance if has_dictionary(cls) else leave_to_pickle

@@ -1,6 +1,7 @@
 """The configuration of :mod:`logging`, which is in a module of the standard library and in no variable of the program.
 
-Loggers are saved by name, except those of classes of the program. This module saves and restores the handlers, filters,
+Loggers are saved by name, except those of classes of the program, and those that ``logging`` does not know by their name
+(``logging.Logger("a")``): these belong to whoever has made them. This module saves and restores the handlers, filters,
 levels and flags of the root logger and of each logger that differs from a new one. Handlers are saved like other objects: a
 stream handler of standard error, or a file handler, goes on at its position.
 """
@@ -12,11 +13,12 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat import stdlib
+from ckpt.image.reducers.installed_classes import reducer_by_hooks
 
 if TYPE_CHECKING:
-    from ckpt.image.reducers.saver import Saver
+    from ckpt.image.reducers.saver import Reducer, Saver
 
-__all__ = ["note_logging", "put_back", "reduce_logger", "reduce_manager"]
+__all__ = ["note_logging", "put_back", "reduce_manager", "reducer_of_loggers"]
 
 
 def note_logging() -> dict[str, Any] | None:
@@ -53,16 +55,34 @@ def _is_configured(logger: Any) -> bool:
     return bool(logger.level or logger.handlers or logger.filters or logger.disabled or not logger.propagate)
 
 
+def reducer_of_loggers(cls: type, *, is_user: bool) -> Reducer:
+    """The reducer for loggers of this class. ``is_user``: it is one of the program."""
+    if is_user:
+        return reduce_logger
+    by_name = reducer_by_hooks(cls)
+
+    def reduce(pickler: Saver, obj: Any) -> Any:
+        return by_name(pickler, obj) if _is_known(obj) else reduce_logger(pickler, obj)
+
+    return reduce
+
+
+def _is_known(logger: Any) -> bool:
+    """Is this what ``logging`` has under the logger's name?"""
+    root = sys.modules["logging"].root
+    return logger is root or root.manager.loggerDict.get(logger.name) is logger
+
+
 def reduce_logger(pickler: Saver, obj: Any) -> Any:
-    """A logger of a class of the program, with its attributes; at load it is registered under its name again."""
-    logging = sys.modules["logging"]
-    attributes = {
-        key: value
-        for key, value in obj.__dict__.items()
-        if key not in ("manager", "parent", stdlib.LOGGER_CACHE)
-    }
-    is_known = logging.root.manager.loggerDict.get(obj.name) is obj
-    return make_logger, (type(obj), obj.name if is_known else None), attributes, None, None, fill_logger
+    """A logger with its attributes; at load it is registered under its name again, if it was.
+
+    One that was not has whatever parent it was given, as a rule none: its messages go to its own handlers only.
+    """
+    is_known = _is_known(obj)
+    made_at_load = {stdlib.LOGGER_CACHE} | ({"manager", "parent"} if is_known else set())
+    attributes = {key: value for key, value in obj.__dict__.items() if key not in made_at_load}
+    fill = fill_logger if is_known else fill_unknown_logger
+    return make_logger, (type(obj), obj.name if is_known else None), attributes, None, None, fill
 
 
 def make_logger(cls: type, name: str | None) -> Any:
@@ -79,6 +99,13 @@ def make_logger(cls: type, name: str | None) -> Any:
 
 def fill_logger(logger: Any, attributes: dict[str, Any]) -> None:
     logger.__dict__.update(attributes)
+
+
+def fill_unknown_logger(logger: Any, attributes: dict[str, Any]) -> None:
+    """The handlers of other loggers are registered by :func:`put_back`."""
+    logger.__dict__.update(attributes)
+    for handler in attributes.get("handlers", ()):
+        stdlib.register_handler(sys.modules["logging"], handler)
 
 
 def find_parents(manager: Any) -> None:

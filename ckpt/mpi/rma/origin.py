@@ -135,7 +135,7 @@ class Origin:
         nbytes = len(data) - envelope.SIZE
         operation.nbytes = nbytes
         try:
-            if nbytes != spec.nbytes:
+            if nbytes > spec.nbytes or (spec.dense and nbytes != spec.nbytes):
                 raise MpiException(ERR_RMA_RANGE, f"{nbytes} bytes came for {spec.nbytes} bytes")
             spec.write(data, envelope.SIZE)
         except Exception as error:  # the program has shrunk its buffer: it is told in its next call

@@ -122,12 +122,13 @@ class Target:
 
 
 def _fits(spec: BufferSpec, nbytes: int) -> None:
-    if spec.nbytes != nbytes:
+    if nbytes > spec.nbytes:
         raise MpiException(ERR_TYPE, f"{nbytes} bytes for {spec.nbytes} bytes of the target")
 
 
 def _combine(spec: BufferSpec, what: wire.Description, data: Buffer, at: int) -> None:
     _fits(spec, len(data) - at)
-    if spec.nbytes:
-        view = memoryview(data)[at:]
-        spec.write(combine_predefined(what.operation, bytes(spec.read()), view, what.code))
+    view = memoryview(data)[at:]
+    if len(view):
+        before = bytes(memoryview(spec.read())[: len(view)])
+        spec.write(combine_predefined(what.operation, before, view, what.code))

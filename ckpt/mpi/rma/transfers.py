@@ -5,11 +5,16 @@ again. What only the target can see comes up in the call that synchronizes next 
 the wait of the request. Put and Accumulate of less than COPY_BYTES (engine.py) copy the program's data; larger data must
 stay unchanged until then.
 
+As with a send and its receive, the data may be less than the place they go to: a Put or Accumulate may bring less than the
+target's place has, and a Get less than the buffer here (MPI 4.1, 12.3). Then the rest stays as it is.
+
 Not here: epochs (synchronization.py), the messages (wire.py, origin.py).
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 from ckpt.errors import NotReplicable
@@ -26,6 +31,8 @@ from ckpt.mpi.rma.exposed import bounds, out_of_range
 from ckpt.mpi.rma.handle import WinHandle
 
 _INTEGERS = "bBhHiIlLqQ?"
+
+_Fits = Callable[[int, int], bool]
 
 
 class Transfers(WinHandle):
@@ -121,7 +128,7 @@ class Transfers(WinHandle):
         if rank is None:
             return Done(PROC_NULL)
         spec = simple(origin, writable=False)
-        what = self._described(rank, spec, target)
+        what = self._described(rank, spec, target, fits=operator.le)
         if op is not None:
             what = self._accumulated(what, spec, op, _target_type(target, spec))
         state = self._alive()
@@ -138,7 +145,8 @@ class Transfers(WinHandle):
         if rank is None:
             return Done(PROC_NULL)
         into = simple(origin, writable=True)
-        what = self._described(rank, into, target)
+        what = self._described(rank, into, target, fits=operator.ge)
+        into = _beginning(into, what.nbytes)
         state = self._alive()
         engine = state.engine
         with engine.lock:
@@ -195,10 +203,15 @@ class Transfers(WinHandle):
             raise failure
 
     def _described(
-        self, rank: int, spec: BufferSpec, target: Any, default: BufferSpec | None = None
+        self,
+        rank: int,
+        spec: BufferSpec,
+        target: Any,
+        default: BufferSpec | None = None,
+        fits: _Fits = operator.eq,
     ) -> wire.Description:
-        """The place that `target` names; it must have as many bytes as `spec`. default: where the rest of it is taken
-        from."""
+        """The place that `target` names; its bytes are checked against those of `spec`. default: where the rest of it is
+        taken from. fits: see :func:`_place`."""
         rest = spec if default is None else default
         displacement, count, datatype = 0, rest.count, rest.datatype
         if target is None:
@@ -215,16 +228,23 @@ class Transfers(WinHandle):
             datatype = _target_type(target, rest)
         else:
             raise ValueError("target: expecting integral or list/tuple")
-        return self._place(rank, spec, displacement, count, datatype)
+        return self._place(rank, spec, displacement, count, datatype, fits)
 
     def _place(
-        self, rank: int, spec: BufferSpec, displacement: int, count: int, datatype: Datatype
+        self,
+        rank: int,
+        spec: BufferSpec,
+        displacement: int,
+        count: int,
+        datatype: Datatype,
+        fits: _Fits = operator.eq,
     ) -> wire.Description:
+        """The place of `count` elements. fits: whether so many bytes of `spec` go with so many of the place."""
         if count < 0:
             raise MpiException(ERR_COUNT, f"negative count {count}")
         state, layout = self._alive(), datatype.layout
         nbytes = count * layout.size
-        if nbytes != spec.nbytes:
+        if not fits(spec.nbytes, nbytes):
             raise MpiException(ERR_TYPE, f"{spec.nbytes} bytes here, {nbytes} bytes at the target")
         offset = displacement if state.sizes is None else displacement * state.units[rank]
         if layout.contiguous:
@@ -249,6 +269,14 @@ class Transfers(WinHandle):
         if datatype is not None and datatype.code != code and op != NO_OP:
             raise MpiException(ERR_TYPE, "the elements here and at the target have different types")
         return what._replace(code=code, operation=op._name)
+
+
+def _beginning(into: BufferSpec, nbytes: int) -> BufferSpec:
+    """The part of a buffer that so many bytes fill. One with gaps stays as it is: what comes is written from its beginning
+    on."""
+    if nbytes == into.nbytes or not into.dense:
+        return into
+    return BufferSpec(into.obj, nbytes, BYTE, into.offset)
 
 
 def _target_type(target: Any, spec: BufferSpec) -> Datatype:

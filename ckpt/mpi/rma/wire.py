@@ -72,6 +72,11 @@ class Description(NamedTuple):
     code: str = ""
     operation: str = ""
 
+    @property
+    def nbytes(self) -> int:
+        """The size of the data there."""
+        return self.elements * (1 if self.layout is None else self.layout.size)
+
 
 def describe(description: Description) -> bytes:
     """A description, packed."""

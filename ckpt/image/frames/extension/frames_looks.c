@@ -3,7 +3,8 @@
  * A look is made at some hundreds of checks after each tick of the helper thread, no more, so that a program is hardly slowed. The
  * frame in the way executes a call of C code, which calls a function in Python, often several times: a loop of such calls may give
  * way only for some nanoseconds, between two of them. So the frame of that function gets a Leaving, which is released when it
- * returns, and has the next check look again. That is at most MOST_LEAVINGS times after each tick.
+ * returns, and has the next check look again. That is at most MOST_LEAVINGS times after each tick, and never where few checks are to
+ * be looked at: what is in the way there stays for long.
  */
 #include "frames.h"
 
@@ -181,7 +182,7 @@ static PyObject *begin_look(int of, PyObject *args, const char *format)
     look->at = at;
     look->checks = checks;
     look->place = look->noticed = NULL;
-    look->leavings = MOST_LEAVINGS;
+    look->leavings = checks > CHECKS_AFTER ? MOST_LEAVINGS : 0;
     Py_XSETREF(look->callable, Py_NewRef(callable));
     if (look->queued)
         Py_RETURN_FALSE;

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ckpt.capture.check_budget import CheckBudget
 from ckpt.capture.places import Places, library_caller
+from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES
+from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames.running import run_base
 
@@ -100,17 +103,53 @@ def test_an_import_is_the_reason_whatever_the_imported_module_does(
 ) -> None:
     """Programs with large packages were told that `stat()` is running, and to write loops out."""
     places: Any = Places.__new__(Places)
+    places._runtime = SimpleNamespace(layer=None, port=None, finished_code=None)
+    places._skipped, places._allowance, places._transient_since_ns = (), CheckBudget(), 0
     said: list[str] = []
+
+    def ask() -> None:
+        said.append(places.running("elsewhere"))
+        with pytest.raises(Refused) as refused:
+            places.capture("call")
+        said.append(f"{refused.value.reason} ({refused.value.where})")
+
     (tmp_path / "outer_module.py").write_text("import inner_module\n")
     (tmp_path / "inner_module.py").write_text(
         "def look():\n    ask()\n\nsorted([1, 2], key=lambda _: look() or 0)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("builtins.ask", lambda: said.append(places.running("elsewhere")), raising=False)
+    monkeypatch.setattr("builtins.ask", ask, raising=False)
     text = "def load():\n    import outer_module\nload()\n"
     run_base(exec, compile(text, "app.py", "exec"), {})
     assert set(said) == {"an import is in progress (app.py:2 load)"}
     assert "an import" not in places.running("here")
+
+
+def test_the_code_of_an_imported_module_is_no_call_of_the_library() -> None:
+    """A function of the library runs around it. Looks came after that function, at a thousand checks each: imports took
+    twice the time of the processor while a checkpoint was due."""
+    found: dict[bool, Any] = {}
+
+    def module() -> None:
+        for imports in (False, True):
+            found[imports] = (lambda imports: library_caller(imports=imports))(imports)
+
+    watch: dict[str, Any] = {"__name__": "ckpt.any", "module": module}
+    exec("def execute():\n    module()\n", watch)
+    system: dict[str, Any] = {"__name__": "importlib._bootstrap", "execute": watch["execute"]}
+    exec(compile("def load():\n    execute()\n", IMPORT_SYSTEM_FILES[0], "exec"), system)
+    run_base(system["load"])
+    assert found[False] is None and found[True].f_code.co_name == "load"
+
+
+def test_few_checks_are_looked_at_while_an_import_is_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    places: Any = Places.__new__(Places)
+    places._allowance, places._obstacle, places._ticks = CheckBudget(), (0, 0), 0
+    checks: list[int] = []
+    monkeypatch.setattr(_frames, "look", lambda look, obstacle, at, number: checks.append(number))
+    for places._is_import in (False, True):
+        places.queue(lambda: False)
+    assert checks[0] > 100 and checks[1] < 10
 
 
 def test_a_main_thread_that_no_signal_can_be_sent_to_is_asked_later() -> None:

@@ -36,6 +36,9 @@ def test_a_refusal_is_kept_with_its_place_and_counted() -> None:
     assert of.reason == "sum() is running f (a.py:3 f)"
     of.begin(5 * S_NS)
     assert (of.refusals, of.is_refused) == (1, False)
+    assert of.reason == "the program has not come to a place between two instructions", (
+        "that of another search"
+    )
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,11 @@ def test_a_sender_that_waits_for_room_is_told_to_wait_for_an_answer() -> None:
         assert "answer before it sends more" in remedies.for_refusal(reason)
 
 
+def test_who_begins_threads_all_the_time_is_told_to_keep_them() -> None:
+    reason = "it asks for what was sent after another rank's image, where a thread of the program begins, ends, or is traced"
+    assert "threads that stay" in remedies.for_refusal(reason)
+
+
 def test_a_sum_over_long_work_is_written_out() -> None:
     assert "write the loop out" in remedies.for_refusal("sum() is running (app.py:3)")
 

@@ -140,6 +140,28 @@ def test_logging_goes_on_as_configured(tmp_path: Path) -> None:
     assert resumed_output(tmp_path, source) == expected
 
 
+def test_loggers_that_logging_does_not_know_go_on(tmp_path: Path) -> None:
+    """Made by the class, they have no parent, so their messages go to their own handlers only."""
+    source = """
+        import logging, sys
+        logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="root %(message)s")
+        class Mine(logging.Logger):
+            pass
+        logs = [logging.Logger(None, level=logging.INFO), logging.Logger("plain"), Mine("mine"), logging.Logger("child")]
+        for log in logs[:3]:
+            log.addHandler(logging.StreamHandler(sys.stdout))
+        logs[3].parent = logging.getLogger("a")
+        driver_tick()
+        for log in logs:
+            log.debug("d"), log.info("i %s", log.name)
+        print([log.parent for log in logs[:3]], logs[3].parent is logging.getLogger("a"))
+        print([name in logging.root.manager.loggerDict for name in ("plain", "mine", "child")])
+    """
+    expected = ["i None", "d", "i plain", "d", "i mine", "root d", "root i child"]
+    expected += ["[None, None, None] True", "[False, False, False]", ""]
+    assert resumed_output(tmp_path, source) == "\n".join(expected)
+
+
 def test_no_garbage_of_the_restart_is_left_to_the_program(tmp_path: Path) -> None:
     """A benchmark of the collector asserts that its second collection finds nothing."""
     source = """

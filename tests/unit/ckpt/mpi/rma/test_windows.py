@@ -172,6 +172,44 @@ def test_every_predefined_operation_and_compare_and_swap() -> None:
 # ---- what is refused -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_data_may_be_less_than_the_place_they_go_to(seed: int) -> None:
+    """As with a send and its receive: the rest of the place stays as it is."""
+    column = MPI.INT64_T.Create_vector(4, 1, 2)
+
+    def program(comm: Any) -> Any:
+        other = 1 - comm.rank
+        win = Win.Allocate(64, 8, comm=comm)
+        memory = np.frombuffer(win, "q")
+        memory[:] = np.arange(8) + 10
+        comm.Barrier()
+        win.Lock(other)
+        win.Put(np.array([1, 2]), other, (0, 3))
+        win.Accumulate(np.array([5]), other, (3, 2))
+        win.Put(np.array([6, 7]), other, (4, 1, MPI.INT64_T.Create_vector(2, 2, 2).Commit()))
+        win.Unlock(other)
+        comm.Barrier()
+        assert memory.tolist() == [1, 2, 12, 18, 6, 7, 16, 17]
+        for _ in range(3):  # the first by a message, later ones directly where that is possible
+            here, gaps = np.zeros(6, "q"), np.zeros(8, "q")
+            win.Lock(other, MPI.LOCK_SHARED)
+            win.Get(here[1:], other, (2, 3))
+            win.Get([gaps, 1, column], other, (0, 3, MPI.INT64_T))
+            win.Rget([here[5:], 1, MPI.INT64_T], other, (7, 1)).Wait()
+            win.Unlock(other)
+            assert here.tolist() == [0, 12, 18, 6, 0, 17]
+            assert gaps.tolist() == [1, 0, 2, 0, 12, 0, 0, 0]
+        comm.Barrier()
+        win.Lock(other)
+        for call in (win.Put, win.Accumulate):
+            assert code_of(call, np.zeros(3, "q"), other, (0, 2)) == MPI.ERR_TYPE
+        assert code_of(win.Get, np.zeros(2, "q"), other, (0, 3)) == MPI.ERR_TYPE
+        win.Unlock(other)
+        win.Free()
+
+    run_ranks(2, program, seed=seed)
+
+
 def test_bad_arguments_are_named_at_the_origin() -> None:
     def program(comm: Any) -> Any:
         other = 1 - comm.rank
