@@ -121,6 +121,7 @@ BUILT_IN = {
     "Bio": f"{_TOOLS}.science:Biopython",
     "statsmodels": f"{_TOOLS}.science:Statsmodels",
     "astropy": f"{_TOOLS}.science:Astropy",
+    "gymnasium": f"{_TOOLS}.science:Gymnasium",
     "sqlalchemy": f"{_FRAMEWORKS}.sqlalchemy:Sqlalchemy",
     "dask": f"{_FRAMEWORKS}.dask:Dask",
     "structlog": f"{_FRAMEWORKS}.structlog:Structlog",
@@ -299,6 +300,10 @@ class Registry:
             if not (beside_pickle and library.is_left_to_pickle):
                 found.update(library.reducers())
         return found
+
+    def value_types(self) -> tuple[type, ...]:
+        """Of all loaded libraries."""
+        return tuple(each for found in self.implementations(Library.value_types) for each in found())
 
     def note_random(self) -> dict[str, Any]:
         """Library → the state of its generators of random numbers."""
