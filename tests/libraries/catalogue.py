@@ -493,11 +493,12 @@ g = nx.gnp_random_graph(20, 0.2, seed=1)
 ---
 print(nx.number_connected_components(g), sorted(nx.degree_centrality(g).items())[:2])
 """),
-    Library("igraph", "igraph", "graphs in C", """
+    Library("igraph", "igraph", "graphs in C, their vertices and edges, a loop over them half-way", """
 import igraph
-g = igraph.Graph.Ring(6)
+g = igraph.Graph.Ring(6); v, e, s, it = g.vs[1], g.es[2], g.vs.select([3, 4]), iter(g.vs); next(it)
 ---
-print(g.diameter(), g.vcount())
+v["a"], e["b"], s["c"], next(it)["d"] = 1, 2, [3, 4], 5
+print(g.diameter(), g.vcount(), [each.attributes() for each in g.vs], g.es[2].attributes(), v.graph is g)
 """),
     Library("shapely", "shapely", "geometries", """
 import shapely

@@ -125,6 +125,7 @@ BUILT_IN = {
     "sqlalchemy": f"{_FRAMEWORKS}.sqlalchemy:Sqlalchemy",
     "dask": f"{_FRAMEWORKS}.dask:Dask",
     "structlog": f"{_FRAMEWORKS}.structlog:Structlog",
+    "igraph": f"{_FRAMEWORKS}.igraph:Igraph",
     "shapely": f"{_FRAMEWORKS}.shapely:Shapely",
     "MDAnalysis": f"{_FRAMEWORKS}.mdanalysis:MDAnalysis",
     "diskcache": f"{_TOOLS}.diskcache:Diskcache",

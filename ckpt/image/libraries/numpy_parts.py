@@ -96,11 +96,11 @@ def _reduce_type(pickler: Saver, dtype: Any) -> Any:
 
 
 def value_types() -> tuple[type, ...]:
-    """Arrays, and generators of random numbers with what makes their bits."""
+    """Arrays and their single numbers, generators of random numbers with what makes their bits."""
     random_numbers = sys.modules.get("numpy.random")
     names = ("Generator", "RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
     found = (
-        getattr(sys.modules["numpy"], "ndarray", None),
+        *(getattr(sys.modules["numpy"], name, None) for name in ("ndarray", "generic", "dtype")),
         *(getattr(random_numbers, name, None) for name in names),
     )
     return tuple(each for each in found if each is not None)

@@ -267,7 +267,7 @@ def _content_of(value: Any) -> Iterable[Any]:
         or any(_home(base) in _VALUE_MODULES for base in cls.__mro__)
     ):
         return ()
-    if cls in libraries.value_types():
+    if is_a(value, libraries.value_types()):
         return value.ravel().tolist() if getattr(getattr(value, "dtype", None), "hasobject", False) else ()
     base = next(base for base in cls.__mro__ if not is_heap(base))
     is_seen = base is object and not has_hidden_state(cls, len(slots_of(cls)))

@@ -253,6 +253,8 @@ PLAIN = {
     "random": [random.Random(1), itertools.count(3)],
     "numpy": [
         np.ones(2),
+        np.float64(1.5),
+        np.dtype("f4"),
         np.random.default_rng(1),
         np.random.RandomState(1),
         np.array([1, None], object),
