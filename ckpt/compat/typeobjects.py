@@ -48,13 +48,15 @@ def instance_bytes(cls: type) -> int:
     return cls.__basicsize__
 
 
-def has_hidden_state(cls: type, slots: int) -> bool:
-    """Is an instance larger than the parts that Python code can see: header, ``slots`` slots, dictionary, list of weak
-    references? The dictionary (since 3.11) and the list (since 3.12) may have a negative offset; then they take no room in
-    the struct.
+def has_hidden_state(cls: type, slots: int, base: type = object) -> bool:
+    """Is an instance larger than the parts that Python code can see: what an instance of ``base`` is, ``slots`` slots,
+    dictionary, list of weak references? The dictionary (since 3.11) and the list (since 3.12) may have a negative offset;
+    then they take no room in the struct.
     """
-    words = slots + (cls.__weakrefoffset__ > 0) + (cls.__dictoffset__ > 0)
-    return cls.__basicsize__ > HEADER_BYTES + words * _POINTER_BYTES
+    words = slots
+    words += cls.__weakrefoffset__ > 0 and base.__weakrefoffset__ <= 0
+    words += cls.__dictoffset__ > 0 and base.__dictoffset__ <= 0
+    return cls.__basicsize__ > base.__basicsize__ + words * _POINTER_BYTES
 
 
 def replace_method(cls: type, name: str, method: Any) -> None:

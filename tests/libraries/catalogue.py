@@ -19,12 +19,12 @@ a = np.arange(12.0).reshape(3, 4); view = a[1]; g = np.random.default_rng(3); g.
 ---
 view += 1; print(a.sum(), g.random(), np.random.rand(), view.base is not None)
 """),
-    Library("scipy", "scipy", "sparse matrices, KD-trees, splines, integrators", """
-import numpy as np, scipy.sparse as sp, scipy.spatial as ss, scipy.interpolate as si, scipy.integrate as ig
-m = sp.random(50, 50, 0.1, random_state=1, format="csr"); t = ss.cKDTree(np.random.default_rng(1).random((50, 3)))
+    Library("scipy", "scipy", "sparse matrices, KD-trees, splines, integrators, generators of distributions", """
+import numpy as np, scipy.sparse as sp, scipy.spatial as ss, scipy.interpolate as si, scipy.integrate as ig, scipy.stats as st
+g = st.norm.random_state = np.random.default_rng(1); p = np.ones((3, 2)); k = ss.cKDTree(p); m = sp.random(50, 50, 0.1, random_state=1, format="csr"); t = ss.cKDTree(np.random.default_rng(1).random((50, 3)))
 s = si.CubicSpline(np.arange(9.0), np.arange(9.0) ** 2); r = ig.RK45(lambda t, y: -y, 0, [1.0], 2); r.step()
 ---
-r.step(); print(m.sum(), t.query([0.5] * 3), s(2.5), r.t, r.y)
+r.step(); print(m.sum(), t.query([0.5] * 3), s(2.5), r.t, r.y, st.norm.rvs(), g.random(), np.shares_memory(p, k.data))
 """),
     Library("scipy (splu)", "scipy", "a factorisation in C (SuperLU)", """
 import scipy.sparse as sp, scipy.sparse.linalg as sl
@@ -218,9 +218,10 @@ print(r, f([1, 2]), f([1, 2, 3]))
 """),
     Library("gymnasium", "gymnasium", "an environment", """
 import gymnasium as gym
-e = gym.make("CartPole-v1"); e.reset(seed=1); e.step(1)
+from gymnasium.utils import EzPickle
+e = gym.make("CartPole-v1"); e.reset(seed=1); e.step(1); k = EzPickle(); k.place = [4]
 ---
-print(e.step(0)[0].round(6))
+print(e.step(0)[0].round(6), k.place)
 """),
     Library("emcee", "emcee", "a sampler between two steps", """
 import emcee, numpy as np
@@ -285,9 +286,9 @@ z[1] = 2.5; x[:] = 3; print(z[:], x[:], list(g), m[:])
 from lxml import etree, html
 t = etree.fromstring("<?xml version='1.0'?><!--c--><a xmlns:n='u'><b n:x='1'>text</b>tail<?p i?><d/></a>"); b = t[0]
 tree, out, it = t.getroottree(), t[2], t.iter(); t.remove(out); next(it); h = html.fromstring("<p @on='x'>one<br>two</p>")
-br = h.find("br"); texts = t.xpath("//b/text()")
+br = h.find("br"); texts = t.xpath("//b/text()"); at = b.attrib
 ---
-print(etree.tostring(tree), t[0] is b, b.getparent() is t, tree.getroot() is t, out.getparent(), out.tag)
+at["y"] = "2"; print(etree.tostring(tree), t[0] is b, b.getparent() is t, tree.getroot() is t, out.getparent(), out.tag)
 print([e.tag for e in it][0])
 print(html.tostring(h), br.tail, br.getparent() is h, texts, texts[0].getparent() is b, b.sourceline, t.getprevious().text)
 """),
@@ -492,11 +493,12 @@ g = nx.gnp_random_graph(20, 0.2, seed=1)
 ---
 print(nx.number_connected_components(g), sorted(nx.degree_centrality(g).items())[:2])
 """),
-    Library("igraph", "igraph", "graphs in C", """
+    Library("igraph", "igraph", "graphs in C, their vertices and edges, a loop over them half-way", """
 import igraph
-g = igraph.Graph.Ring(6)
+g = igraph.Graph.Ring(6); v, e, s, it = g.vs[1], g.es[2], g.vs.select([3, 4]), iter(g.vs); next(it)
 ---
-print(g.diameter(), g.vcount())
+v["a"], e["b"], s["c"], next(it)["d"] = 1, 2, [3, 4], 5
+print(g.diameter(), g.vcount(), [each.attributes() for each in g.vs], g.es[2].attributes(), v.graph is g)
 """),
     Library("shapely", "shapely", "geometries", """
 import shapely
@@ -512,12 +514,14 @@ b = shapely.box(0, 0, 2, 2); p = prep(b); t = shapely.STRtree([b, shapely.Point(
 print(p.contains(shapely.Point(1, 1)), p.context is b, shapely.is_prepared(b), t.query(shapely.box(4, 4, 6, 6)))
 """),
     Library("astropy", "astropy", "quantities, tables, times", """
-import astropy.units as u
+import astropy.units as u, numpy as np
 from astropy.table import Table
 from astropy.time import Time
-q = 3 * u.km; t = Table({"a": [1, 2]}); d = Time("2020-01-01")
+q = 3 * u.km; t = Table({"a": [1, 2]}); d = Time("2020-01-01"); n = np.arange(3.0); v = u.Quantity(n, u.m, copy=False); w = v[1:]
+c = t["a"]; row = t[1]; c.info.description = "first"
 ---
-print(q.to(u.m), t["a"].sum(), d.jd)
+n[1] = 5; w[1] = 7 * u.m; row["a"] = 9
+print(q.to(u.m), t["a"].sum(), d.jd, n, v, w, c, t["a"] is c, c.info.description, c.parent_table is t)
 """),
     Library("astropy (settings)", "astropy", "equivalencies and units that are enabled, a default cosmology", """
 import astropy.units as u

@@ -15,6 +15,7 @@ Refused as types that cannot be pickled are parsers, stylesheets, schemas and co
 
 from __future__ import annotations
 
+import gc
 from pickle import PicklingError
 from typing import Any
 
@@ -37,7 +38,12 @@ def reducers() -> dict[type, Reducer]:
         **by_name("lxml.etree", dict.fromkeys(_ITERATORS, reduce_remaining)),
         **by_name(
             "lxml.etree",
-            {"_ElementTree": reduce_tree, "QName": reduce_name, "_ElementUnicodeResult": reduce_text},
+            {
+                "_ElementTree": reduce_tree,
+                "_Attrib": reduce_attributes,
+                "QName": reduce_name,
+                "_ElementUnicodeResult": reduce_text,
+            },
         ),
         Document: reduce_document,
     }
@@ -81,6 +87,14 @@ def _root_beside(node: Any) -> Any:
         return node
     beside = [*node.itersiblings(), *node.itersiblings(preceding=True)]
     return next((each for each in beside if isinstance(each.tag, str)), node)
+
+
+def reduce_attributes(pickler: Any, attributes: Any) -> Any:
+    """``element.attrib``, which does not tell its element."""
+    return getattr, (
+        next(each for each in gc.get_referents(attributes) if isinstance(each, etree._Element)),
+        "attrib",
+    )
 
 
 def reduce_document(pickler: Any, document: Document) -> Any:

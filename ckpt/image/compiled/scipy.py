@@ -12,6 +12,9 @@ of the first object are not freed.
 The structs are those of ``SuperLUObject`` (``_superluobject.h``), ``SuperMatrix``, ``SCformat`` and ``NCformat``
 (``supermatrix.h``). They are compared with what Python says of the object; if they differ, the object is refused by name.
 
+A tree of points (``cKDTree``) refers to the program's array of points. Distributions of ``scipy.stats``, of which there is
+one each, may have been given a generator of random numbers by the program (``norm.random_state = rng``).
+
 Solvers (``quad``, ``curve_fit``, ``odeint``, ``brentq`` …) call a function of the program from C. They keep their state in
 memory of their own, and depend on nothing but their arguments and on the numbers that they get returned. In a new process
 they are called again with these (``frames_solvers.c``). What scipy does in Python (``minimize``) is like any code. Functions
@@ -24,6 +27,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import sys
+from collections.abc import Iterator
 from pickle import PicklingError
 from typing import Any
 
@@ -32,9 +36,10 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library, Reducer, by_name
 
-__all__ = ["MatrixOf", "SciPy", "Solvers", "make_factors", "reduce_factors"]
+__all__ = ["MatrixOf", "SciPy", "Solvers", "make_factors", "reduce_factors", "reduce_tree"]
 
 _PLACE = "scipy.sparse.linalg._dsolve._superlu"
+_TREES = "scipy.spatial._kdtree"
 _SUPERNODAL, _BY_COLUMN = 3, 0  # Stype: SLU_SC, SLU_NC
 _TYPES = "fdFD"  # Dtype: single, double, complex, double complex
 
@@ -46,7 +51,32 @@ class SciPy(Library):
     )
 
     def reducers(self) -> dict[type, Reducer]:
-        return by_name(_PLACE, {"SuperLU": reduce_factors})
+        trees = by_name("scipy.spatial._ckdtree", {"cKDTree": reduce_tree})
+        return {
+            **by_name(_PLACE, {"SuperLU": reduce_factors}),
+            **by_name(_TREES, {"KDTree": reduce_tree}),
+            **trees,
+        }
+
+    def note_settings(self) -> dict[str, Any]:
+        usual = getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
+        generators = {name: each._random_state for name, each in _distributions()}
+        return {name: generator for name, generator in generators.items() if generator is not usual}
+
+    def apply_settings(self, saved: dict[str, Any]) -> None:
+        found = dict(_distributions()) if saved else {}
+        for name, generator in saved.items():
+            if name in found:
+                found[name]._random_state = generator
+
+
+def _distributions() -> Iterator[tuple[str, Any]]:
+    """Those that `scipy.stats` has once, as `norm`, by their names there."""
+    kinds = getattr(sys.modules.get("scipy.stats._distn_infrastructure"), "rv_generic", ())
+    stats = vars(sys.modules["scipy.stats"]) if kinds and "scipy.stats" in sys.modules else {}
+    for name, each in stats.items():
+        if isinstance(each, kinds) and hasattr(each, "_random_state"):
+            yield name, each
 
 
 _ONE: tuple[int, ...] = (0,)
@@ -119,6 +149,18 @@ class _ByColumn(ctypes.Structure):
         ("count", ctypes.c_int),
         *((name, ctypes.c_void_p) for name in ("values", "rows", "starts")),
     )
+
+
+def reduce_tree(pickler: Any, tree: Any) -> Any:
+    """A tree of points (``cKDTree``) looks at the program's own array of them, and its own way copies that."""
+    make, args, state = tree.__reduce_ex__(5)[:3]
+    own = [tree.data, tree.indices, tree.maxes, tree.mins]
+    return make, args, tuple(next((each for each in own if _is_copy(part, each)), part) for part in state)
+
+
+def _is_copy(part: Any, array: Any) -> bool:
+    is_like = type(part) is type(array) and (part.dtype, part.shape) == (array.dtype, array.shape)
+    return is_like and part.tobytes() == array.tobytes()
 
 
 def reduce_factors(pickler: Any, factors: Any) -> Any:

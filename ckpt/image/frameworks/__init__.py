@@ -5,6 +5,7 @@ modules or objects.
     dask            the configuration, pools of threads, callbacks
     structlog       the configuration, loggers that write to files
     shapely         prepared geometries
+    igraph          vertices and edges of graphs
     mdanalysis      files that have been written, what its parser of selections has been told
 
 Not here: connections to files of SQLite (:mod:`ckpt.image.stdlib.sqlite`), django (:mod:`ckpt.image.tools.django`).

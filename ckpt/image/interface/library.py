@@ -139,6 +139,10 @@ class Library:
         class that has no reducer of its own."""
         return None
 
+    def value_types(self) -> tuple[type, ...]:
+        """Types in C of objects of which images keep all, and who shares them, as of a list: arrays, random generators."""
+        return ()
+
     def reason_against(self, obj: Any) -> str | None:
         """Why no image can be taken while a running function holds this object, of one of ``transient_types``; ``None``: an
         image can be taken. Called often; it must be quick and change nothing."""

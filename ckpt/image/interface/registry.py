@@ -121,9 +121,11 @@ BUILT_IN = {
     "Bio": f"{_TOOLS}.science:Biopython",
     "statsmodels": f"{_TOOLS}.science:Statsmodels",
     "astropy": f"{_TOOLS}.science:Astropy",
+    "gymnasium": f"{_TOOLS}.science:Gymnasium",
     "sqlalchemy": f"{_FRAMEWORKS}.sqlalchemy:Sqlalchemy",
     "dask": f"{_FRAMEWORKS}.dask:Dask",
     "structlog": f"{_FRAMEWORKS}.structlog:Structlog",
+    "igraph": f"{_FRAMEWORKS}.igraph:Igraph",
     "shapely": f"{_FRAMEWORKS}.shapely:Shapely",
     "MDAnalysis": f"{_FRAMEWORKS}.mdanalysis:MDAnalysis",
     "diskcache": f"{_TOOLS}.diskcache:Diskcache",
@@ -299,6 +301,10 @@ class Registry:
             if not (beside_pickle and library.is_left_to_pickle):
                 found.update(library.reducers())
         return found
+
+    def value_types(self) -> tuple[type, ...]:
+        """Of all loaded libraries."""
+        return tuple(each for found in self.implementations(Library.value_types) for each in found())
 
     def note_random(self) -> dict[str, Any]:
         """Library → the state of its generators of random numbers."""

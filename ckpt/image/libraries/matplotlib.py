@@ -32,6 +32,10 @@ class Matplotlib(Library):
             **by_name("matplotlib.backends.backend_agg", {"RendererAgg": reduce_raw}),
         }
 
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        nodes = getattr(sys.modules.get("matplotlib.transforms"), "TransformNode", None)
+        return reduce_transform if nodes is not None and issubclass(cls, nodes) else None
+
     def note_settings(self) -> dict[str, Any]:
         parameters = dict(dict.items(getattr(self.module, "rcParams", {})))
         return {"rcParams": parameters, "managers": _managers()}
@@ -53,6 +57,11 @@ def _managers() -> list[tuple[Any, Any]]:
     figures = getattr(getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None), "figs", {})
     base = getattr(sys.modules.get("matplotlib.backend_bases"), "FigureManagerBase", None)
     return [(number, manager) for number, manager in figures.items() if type(manager) is base]
+
+
+def reduce_transform(pickler: Any, transform: Any) -> Any:
+    """By its own way, which gives each reference to a parent a new callback: that one knows the parent's address."""
+    return transform.__reduce_ex__(5)
 
 
 def reduce_canvas(pickler: Any, canvas: Any) -> Any:

@@ -43,7 +43,10 @@ from ckpt.image.libraries.numpy_parts import (
     reduce_row,
     shared_memory,
     type_reducers,
+    value_types,
 )
+from ckpt.image.reducers.raw_instances import has_more_state, slots_of
+from ckpt.image.reducers.rebuild import fill_slots
 from ckpt.image.stdlib import mapped
 
 if TYPE_CHECKING:
@@ -65,17 +68,21 @@ class NumPy(Library):
         made = by_name("numpy._core._multiarray_umath", CONVERTERS)
         return {**by_name("numpy", {**arrays, **flat}), **made, **type_reducers(), CAPSULE: reduce_capsule}
 
+    def value_types(self) -> tuple[type, ...]:
+        return value_types()
+
     def when_imported(self) -> None:
         follow_functions()
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
-        """The reducer for masked arrays and other subclasses, except those with a ``__reduce__`` of their own."""
+        """The reducer for masked arrays and other subclasses, except those with a state in C of their own. Where they have a
+        ``__reduce__`` (``Quantity`` of astropy), that copies their memory."""
         numpy: Any = self.module
         array_type = getattr(numpy, "ndarray", None)
         if array_type is None or not issubclass(cls, array_type) or issubclass(cls, numpy.memmap):
             return None
-        masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", array_type)
-        return reduce_subclass if cls.__reduce__ in (array_type.__reduce__, masked.__reduce__) else None
+        by_name = cls is getattr(sys.modules.get("numpy.ma.core"), "MaskedConstant", None)
+        return None if by_name or has_more_state(cls, array_type) else reduce_subclass
 
     def note_settings(self) -> dict[str, Any]:
         numpy = self.module
@@ -160,6 +167,9 @@ def reduce_array(pickler: Saver, array: Any) -> Any:
         made, state = (array.shape, array.strides, dtype), (parts, array.flags.writeable)
         return make_objects, made, state, None, None, fill_objects
     writeable = array.flags.writeable
+    known = pickler.shared.setdefault(("owner at", start), array)
+    if known is not array and array.nbytes <= known.nbytes:  # by DLPack
+        return make_view, (known, dtype, array.shape, array.strides, 0, writeable)
     if array.nbytes >= OUT_OF_BAND_BYTES:
         memory: Any = pickle.PickleBuffer(flat)
         return make_over, (memory, dtype, array.shape, array.strides, writeable)
@@ -189,7 +199,9 @@ def reduce_subclass(pickler: Saver, array: Any) -> Any:
     if not 0 <= offset <= owner.nbytes:
         return _by_itself(array)
     args = (type(array), owner, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
-    return make_subclass_view, args, array.__dict__, None, None, fill_subclass
+    slots, attributes = slots_of(pickler, array), getattr(array, "__dict__", None)
+    state, fill = ((attributes, slots), fill_slots) if slots else (attributes or {}, fill_subclass)
+    return make_subclass_view, args, state, None, None, fill
 
 
 def _by_itself(array: Any) -> Any:
@@ -223,8 +235,7 @@ def reduce_broadcast(pickler: Saver, together: Any) -> Any:
 
 
 def reduce_memmap(pickler: Saver, array: Any) -> Any:
-    """The reducer for a mapped file. The file is opened again, and its content is restored if the program could write to
-    it. A part of the array stays a part of it."""
+    """The reducer for a mapped file: it is opened again, with its content if the program could write to it."""
     owner = owner_of(pickler, array)
     if owner is not array:  # a part of another one, or a copy in memory
         args = (type(array), owner, array.dtype, array.shape, array.strides)

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import contextvars
 import datetime
+import gc
 import importlib
 import pickle
 import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +48,7 @@ __all__ = [
     "reduce_row",
     "shared_memory",
     "type_reducers",
+    "value_types",
 ]
 
 CAPSULE = type(datetime.datetime_CAPI)
@@ -90,6 +93,17 @@ def _reduce_type(pickler: Saver, dtype: Any) -> Any:
     make: Any = sys.modules["numpy"].dtype
     is_one = dtype.isbuiltin == 1 and make(dtype.char) is dtype
     return (make, (dtype.char,)) if is_one else NotImplemented
+
+
+def value_types() -> tuple[type, ...]:
+    """Arrays and their single numbers, generators of random numbers with what makes their bits."""
+    random_numbers = sys.modules.get("numpy.random")
+    names = ("Generator", "RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+    found = (
+        *(getattr(sys.modules["numpy"], name, None) for name in ("ndarray", "generic", "dtype")),
+        *(getattr(random_numbers, name, None) for name in names),
+    )
+    return tuple(each for each in found if each is not None)
 
 
 def follow_functions() -> None:
@@ -222,9 +236,41 @@ def shared_memory(pickler: Saver, array: Any) -> Any | None:
         else:
             base = exporter_of(base)  # of a memoryview, a window of MPI
         if base is former:
-            return _of_ctypes(base) if hasattr(base, "_b_base_") else None
+            return _of_ctypes(base) if hasattr(base, "_b_base_") else _kept_by(pickler, base, array)
     # an array's base, or the memoryview between, is one holder; `base` here and the argument are two more
     return base if sys.getrefcount(base) > 3 else None
+
+
+def _kept_by(pickler: Saver, holder: Any, array: Any) -> Any | None:
+    """The array whose memory an object has given out by ``__array_interface__``: one that it refers to, perhaps as an
+    attribute, or that an object which it refers to does."""
+    place, found, seen = array.__array_interface__["data"][0], [holder], {id(holder)}
+    for _ in range(_DEEPEST):
+        found = [
+            each
+            for each in gc.get_referents(*found)
+            if type(each) not in _NO_HOLDERS and id(each) not in seen
+        ]
+        seen.update(map(id, found[:_MOST_HOLDERS]))
+        for each in found[:_MOST_HOLDERS]:
+            if not isinstance(each, sys.modules["numpy"].ndarray) or each is array or not each.size:
+                continue
+            owner = owner_of(pickler, each)
+            begin = owner.__array_interface__["data"][0]
+            is_inside = begin <= place <= place + array.nbytes <= begin + owner.nbytes
+            if is_inside and type(owner.base) in (*_ROOTS, _LOADED.get("class")) and dense(owner) is not None:
+                return None if owner.dtype.hasobject else owner
+    return None
+
+
+_NO_HOLDERS = (type, types.ModuleType, types.FunctionType, types.CodeType, str, int)
+_ROOTS = (
+    type(None),
+    memoryview,
+    bytearray,
+    bytes,
+)  # not another object that gives memory out: two could name each other
+_DEEPEST, _MOST_HOLDERS = 3, 100
 
 
 def _classes(module: str, name: str) -> list[type]:

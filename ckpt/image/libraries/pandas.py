@@ -26,6 +26,7 @@ from ckpt.image.errors import RestoreError
 from ckpt.image.files.reopen import make_reader
 from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Library, Reducer, by_name
+from ckpt.image.reducers.raw_instances import reduce_raw
 
 __all__ = ["Pandas"]
 
@@ -46,6 +47,9 @@ class Pandas(Library):
 
     def reducer_by_base(self, cls: type) -> Reducer | None:
         """For parts of tables, in process images only: plain pickle copies their memory."""
+        frames = sys.modules.get("pandas.core.generic")
+        if issubclass(cls, getattr(frames, "NDFrame", ())):
+            return reduce_raw  # its own way makes new flags
         if cls.__module__.partition(".")[0] != "pandas":
             return None
         internals = sys.modules.get("pandas._libs.internals")

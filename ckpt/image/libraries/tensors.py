@@ -154,13 +154,13 @@ def storage_of(pickler: Saver, untyped: Any) -> Storage:
 
 
 def _reduce_special(torch: Any, tensor: Any) -> Any:
-    if tensor.device.type != "cuda":
-        return tensor.__reduce_ex__(5)
-    if tensor.layout is torch.strided and not tensor.requires_grad:
+    if tensor.layout is torch.strided and not tensor.requires_grad and tensor.device.type in _DEVICES:
         if tensor.is_conj():
             return conjugate_view, (tensor.conj(),)
         if tensor.is_neg():
             return negative_view, (torch._neg_view(tensor),)
+    if tensor.device.type != "cuda":
+        return tensor.__reduce_ex__(5)
     try:
         return tensor.__reduce_ex__(5)
     except RuntimeError as failure:  # of CUDA, which a forked child cannot use

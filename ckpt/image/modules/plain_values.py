@@ -11,7 +11,7 @@ plain                  what is saved by a name: modules, classes, functions, log
 plain                  what is defined in the program: its functions, classes and their instances
 plain, by its parts    containers; instances of classes written in Python; bound methods, ``partial``, properties;
                        functions and classes that no name leads to (closures, lambdas, classes made at run time)
-plain                  random generators, counters, locks that nobody holds
+plain                  random generators, those of numpy, too; counters, locks that nobody holds
 plain                  weak containers, by their keys or values that are not weak: what is held weakly is there only
                        as long as something else holds it
 not plain              iterators, generators, coroutines, held locks, weak references, files
@@ -267,6 +267,8 @@ def _content_of(value: Any) -> Iterable[Any]:
         or any(_home(base) in _VALUE_MODULES for base in cls.__mro__)
     ):
         return ()
+    if is_a(value, libraries.value_types()):
+        return value.ravel().tolist() if getattr(getattr(value, "dtype", None), "hasobject", False) else ()
     base = next(base for base in cls.__mro__ if not is_heap(base))
     is_seen = base is object and not has_hidden_state(cls, len(slots_of(cls)))
     if not is_seen:

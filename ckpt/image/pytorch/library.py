@@ -53,6 +53,7 @@ class Torch(Library):
         found: dict[type, Reducer] = {
             Storage: reduce_storage,
             torch.UntypedStorage: reduce_untyped_storage,
+            torch.TypedStorage: reduce_raw,  # its own way copies what it refers to
             type(torch.ops): lambda saver, obj: (operators, ("",)),
             type(torch.ops.aten): lambda saver, obj: (operators, (obj.name,)),
             torch._ops.OpOverloadPacket: reduce_packet,

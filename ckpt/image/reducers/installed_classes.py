@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import _thread
 import copyreg
+import itertools
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from enum import Enum
@@ -32,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.threads import rlock_owner
 from ckpt.compat.typeobjects import is_heap
+from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup, inspect_raw
 from ckpt.image.lowlevel.inspect_raw import ADDRESSES
 from ckpt.image.modules import package_baseline
@@ -91,9 +94,7 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
         return reduce_raw(pickler, obj)
     if id(obj) in pickler.running or _holds_lock(pickler, obj):
         return _reduce_running(pickler, obj, default_reducer)
-    if default_reducer is not reduce_by_name:
-        return _reduce_if_complete(pickler, obj) or reduce_raw(pickler, obj)
-    author = _class_with_reduce(cls)
+    author = _author(cls)
     is_raw = pickler.is_raw.get(author)
     if is_raw and _is_in_python(cls):
         pickler.use_reducer(cls, reduce_raw)
@@ -101,7 +102,7 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     reduced = _reduce_if_complete(pickler, obj)
     if reduced is None:
         return reduce_raw(pickler, obj)
-    if is_raw is not None or not pickler.is_disposable:
+    if author is object or is_raw is not None or not pickler.is_disposable:
         return reduced
     if not _leaves_out_parts(pickler, obj, reduced) and not _has_keys_to_be_hashed(reduced):
         return reduced
@@ -111,10 +112,13 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     return reduce_raw(pickler, obj) if pickler.is_raw[author] else reduced
 
 
-def _class_with_reduce(cls: type) -> type:
-    """The class in the method resolution order that defines ``__reduce_ex__`` or ``__reduce__``."""
-    own = ("__reduce_ex__", "__reduce__")
-    return next(c for c in cls.__mro__ if any(name in c.__dict__ for name in own))
+def _author(cls: type) -> type:
+    """The class in the method resolution order that says what of an instance is saved: by ``__reduce_ex__`` or
+    ``__reduce__`` or, if there is none, by ``__getstate__``. ``object``: no class says it, or one that also has a
+    finalizer, and so has to do with something outside of its objects, as a count of open files."""
+    own = ("__reduce_ex__", "__reduce__") if has_own_reduce(cls) else ("__getstate__",)
+    found = next(c for c in cls.__mro__ if any(name in c.__dict__ for name in own))
+    return object if own == ("__getstate__",) and hasattr(cls, "__del__") else found
 
 
 def _holds_lock(pickler: Saver, obj: Any) -> bool:
@@ -210,20 +214,34 @@ def _parts(pickler: Saver, obj: Any) -> set[int]:
             return set()
         if cls in _NO_PARTS or issubclass(cls, type) or pickler.references.name_of(value):
             continue
-        if cls not in _CONTAINERS and not _is_in_python(cls):
-            return set()
-        if cls not in _CONTAINERS or value:
+        if next(c for c in cls.__mro__ if not is_heap(c)) in _CONTAINERS:
+            found.update([id(value)] if value else [])
+        elif _is_in_python(cls) or _is_kept_in_c(value):
             found.add(id(value))
+        elif cls is not itertools.count:
+            return set()
     # Containers in slots are often mere caches, made again when they are wanted (pathlib): only objects count there.
     found.update(id(value) for _, _, value in slots_of(pickler, obj) if _is_linked(pickler, value))
     return found
+
+
+def _is_kept_in_c(value: Any) -> bool:
+    """Is it an object in C that others may hold, too, and that an image saves as it is: an array, a generator of random
+    numbers, a weak reference to what is there?"""
+    if isinstance(value, weakref.ref):
+        return value() is not None
+    return isinstance(value, libraries.value_types())
 
 
 def _is_linked(pickler: Saver, value: Any) -> bool:
     """Is it an object that other objects may hold too, such as the next node of a list?"""
     cls = type(value)
     is_plain = cls in _NO_PARTS or cls in _CONTAINERS or issubclass(cls, type)
-    return not is_plain and _is_in_python(cls) and not pickler.references.name_of(value)
+    return (
+        not is_plain
+        and (_is_in_python(cls) or _is_kept_in_c(value))
+        and not pickler.references.name_of(value)
+    )
 
 
 def _is_in_python(cls: type) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FILLED_BASES",
     "attributes_of",
+    "has_more_state",
     "has_state_in_c",
     "items_of",
     "leave_to_pickle",
@@ -42,6 +43,13 @@ def has_state_in_c(cls: type) -> bool:
     heap = [c for c in cls.__mro__ if is_heap(c)]
     slots = sum(1 for c in heap for value in c.__dict__.values() if is_slot(value, c))
     return has_hidden_state(cls, slots)
+
+
+def has_more_state(cls: type, base: type) -> bool:
+    """Likewise, of a class derived from this type in C: more than an instance of that?"""
+    heap = [c for c in cls.__mro__ if is_heap(c) and not issubclass(base, c)]
+    slots = sum(1 for c in heap for value in c.__dict__.values() if is_slot(value, c))
+    return has_hidden_state(cls, slots, base)
 
 
 def slots_of(pickler: Saver, obj: Any) -> list[tuple[type, str, Any]]:

@@ -1,4 +1,4 @@
-"""Packages of sciences: Biopython, statsmodels, astropy.
+"""Packages of sciences: Biopython, statsmodels, astropy, gymnasium.
 
 Biopython: the alignments that an aligner has found, of which the paths are listed one by one by an object in C. It tells
 neither its matrix nor its place. In the forked child that writes the image it is asked for all paths that are left, and then
@@ -9,6 +9,9 @@ own ``__reduce__`` copies them, and the two would go on apart.
 
 astropy: units, equivalencies and defaults that the program has set. The package has compiled modules, so its variables are
 no part of images.
+
+gymnasium: an environment that derives from ``EzPickle`` is pickled as the arguments it was made with; where it stands would
+be lost. It is saved as it is, or refused where a part is in C (Box2D).
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from typing import Any
 
 from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.reducers.iterators import by_exhausting
+from ckpt.image.reducers.raw_instances import reduce_raw
 
-__all__ = ["Astropy", "Biopython", "Paths", "Statsmodels", "reduce_paths", "reduce_state_space"]
+__all__ = ["Astropy", "Biopython", "Gymnasium", "Paths", "Statsmodels", "reduce_paths", "reduce_state_space"]
 
 _MOST_PATHS = 10_000
 
@@ -136,3 +140,12 @@ class Astropy(Library):
             cls = getattr(sys.modules.get(module), name, None)
             if cls is not None and value is not None:
                 cls._value = value
+
+
+# ---------------------------------------------------------------------- gymnasium
+
+
+class Gymnasium(Library):
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        pickled_by_arguments = getattr(sys.modules.get("gymnasium.utils.ezpickle"), "EzPickle", ())
+        return reduce_raw if issubclass(cls, pickled_by_arguments) else None

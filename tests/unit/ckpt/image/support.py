@@ -16,7 +16,7 @@ from ckpt.image.files import reopen
 from ckpt.image.files.open_files import FileSaver
 from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.modules.references import References
-from ckpt.image.pickling.pickler import ImagePickler, Stream, on_deep_stack
+from ckpt.image.pickling.pickler import DiscardingSink, ImagePickler, Stream, on_deep_stack
 from ckpt.image.pickling.unpickler import ImageUnpickler
 from ckpt.image.process import moment
 from tests.system.support import drive
@@ -58,9 +58,19 @@ def pickled(
             is_disposable=has_own_files,
             saved_files=SavedFiles(os.getppid() if has_own_files else os.getpid()),
         )
-        pickler = ImagePickler(
-            stream, references, live=live, extra_reducers=files.reducers(), is_disposable=is_disposable
-        )
+        reducers = files.reducers()
+
+        def make(stream: Stream, is_disposable: bool) -> ImagePickler:
+            return ImagePickler(
+                stream,
+                references,
+                live=live,
+                extra_reducers=reducers,
+                is_disposable=is_disposable,
+                rehearsal=lambda: make(Stream(DiscardingSink(1 << 20)), False),
+            )
+
+        pickler = make(stream, is_disposable)
         pickler.dump(obj)
         pickler.dump(pickler.deferred)
         return pickler

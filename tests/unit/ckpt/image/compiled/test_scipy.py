@@ -101,3 +101,25 @@ def test_a_program_that_keeps_factors_and_their_solve(tmp_path: Path) -> None:
     print(x.tobytes().hex())
     """
     resumed_output(tmp_path, source)
+
+
+def test_the_points_of_a_tree_were_copied() -> None:
+    spatial = pytest.importorskip("scipy.spatial")
+    points = numpy.array([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]])
+    first, second, points = copy_of((spatial.cKDTree(points), spatial.KDTree(points), points))
+    assert numpy.shares_memory(first.data, points) and numpy.shares_memory(second.data, points)
+    assert first.query([0.9, 0.9])[1] == second.query([0.9, 0.9])[1] == 1
+
+
+def test_the_generator_of_a_distribution_is_put_back() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    library, usual, own = scipy_factors.SciPy("scipy"), stats.norm.random_state, numpy.random.default_rng(1)
+    try:
+        stats.norm.random_state = own
+        noted = library.note_settings()
+        stats.norm.random_state = usual
+        library.apply_settings(noted)
+        assert noted == {"norm": own} and stats.norm.random_state is own
+    finally:
+        stats.norm.random_state = usual
+    assert library.note_settings() == {}

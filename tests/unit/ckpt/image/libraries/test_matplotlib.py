@@ -10,6 +10,7 @@ from ckpt.image import Refused, run_base
 from ckpt.image.frames import _frames
 from ckpt.image.frames.stack import capture
 from ckpt.image.interface.transient import refuse_transient
+from tests.unit.ckpt.image.support import copy_of
 
 artist: Any = pytest.importorskip("matplotlib.artist")
 
@@ -46,3 +47,18 @@ def test_no_image_is_taken_while_a_layout_is_calculated() -> None:
 
     run_base(program)
     assert said == ["a layout is being calculated"]
+
+
+def test_what_is_to_be_called_when_a_figure_changes_was_forgotten() -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    canvas, axes = FigureCanvasAgg(figure), figure.subplots()
+    picture = axes.imshow([[0.0, 1.0]])
+    bar, drawn = figure.colorbar(picture), [0]
+    canvas.mpl_connect("draw_event", lambda event: drawn.append(1))
+    figure, picture, bar, drawn, canvas = copy_of((figure, picture, bar, drawn, canvas), is_disposable=True)
+    picture.set_clim(0.0, 9.0)
+    figure.canvas.draw()
+    assert (bar.vmax, drawn) == (9.0, [0, 1]) and figure.canvas is canvas

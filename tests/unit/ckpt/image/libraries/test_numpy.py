@@ -271,3 +271,57 @@ def test_views_of_record_and_masked_arrays_and_matrices_of_objects_were_copies()
         assert type(copied) is type(whole) and type(view) is type(part)
         view.flat[0] = "changed"
         assert "changed" in np.asarray(copied[name]).ravel().tolist()
+
+
+class Annotated(np.ndarray):  # type: ignore[misc, name-defined]
+    """As numpy's guide has it, and ``Quantity`` of astropy."""
+
+    __slots__ = ("__dict__", "place")
+
+    def __reduce__(self) -> Any:
+        make, args, state = super().__reduce__()
+        return make, args, (*state, self.__dict__)
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state[:-1])
+        self.__dict__.update(state[-1])
+
+
+def test_arrays_of_a_subclass_with_a_reduce_of_its_own_were_copies() -> None:
+    plain = np.arange(6.0)
+    whole = plain.view(Annotated)
+    whole.unit, whole.place = ["m"], 3
+    part = whole[2:]
+    part.unit = whole.unit
+    plain, whole, part = copy_of((plain, whole, part))
+    plain[2], whole[3] = 20.0, 30.0
+    assert part.tolist() == [20.0, 30.0, 4.0, 5.0] and type(part).__name__ == "Annotated"
+    assert whole.unit is part.unit == ["m"] and whole.place == 3 and not hasattr(part, "place")
+
+
+class Holder:
+    def __init__(self, array: Any) -> None:
+        self.parts = {"array": array}
+        self.__array_interface__ = array.__array_interface__
+
+
+def test_an_array_over_what_an_object_tells_by_array_interface_was_a_copy() -> None:
+    whole = np.arange(6.0)
+    through, part = np.asarray(Holder(whole)), np.asarray(Holder(whole[4:]))
+    through, part, whole = copy_of((through, part, whole))
+    whole[0], whole[5] = 10.0, 50.0
+    assert through.tolist() == [10.0, 1.0, 2.0, 3.0, 4.0, 50.0] and part.tolist() == [4.0, 50.0]
+
+
+def test_arrays_that_share_memory_by_dlpack_were_copies() -> None:
+    whole = np.arange(3.0)
+    through, again, whole = copy_of((np.from_dlpack(whole), np.from_dlpack(whole)[1:], whole))
+    whole[1] = 10.0
+    assert through.tolist() == [0.0, 10.0, 2.0] and again.tolist() == [10.0, 2.0]
+
+
+def test_coefficients_of_a_polynomial_were_copies() -> None:
+    polynomial = np.polynomial.Polynomial([1.0, 2.0])
+    coefficients, polynomial = copy_of((polynomial.coef, polynomial), is_disposable=True)
+    coefficients[0] = 5.0
+    assert polynomial(1.0) == 7.0

@@ -62,3 +62,10 @@ def test_options_are_put_back() -> None:
     pd.set_option("display.max_rows", 7)
     library.apply_settings(noted)
     assert pd.get_option("display.max_rows") == before
+
+
+def test_flags_of_a_table_were_copied() -> None:
+    table = pd.DataFrame({"a": [1, 2]})
+    table, flags = copy_of((table, table.flags), is_disposable=True)
+    flags.allows_duplicate_labels = False
+    assert not table.flags.allows_duplicate_labels

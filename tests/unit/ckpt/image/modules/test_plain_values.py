@@ -24,6 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ckpt.image.frames.stack import FrameRecord
@@ -250,6 +251,14 @@ PLAIN = {
         collections.namedtuple("L", "x"),
     ],
     "random": [random.Random(1), itertools.count(3)],
+    "numpy": [
+        np.ones(2),
+        np.float64(1.5),
+        np.dtype("f4"),
+        np.random.default_rng(1),
+        np.random.RandomState(1),
+        np.array([1, None], object),
+    ],
     "free locks": [
         multiprocessing.Lock(),
         multiprocessing.RLock(),
@@ -272,6 +281,7 @@ def test_plain(plain: PlainValues, name: str) -> None:
 
 
 NOT_PLAIN = {
+    "in an array": (lambda: np.array([1, generator()], object), "generator"),
     "closure": (lambda: closure(generator()), "generator"),
     "local class": (lambda: type("Local", (), {"__module__": "tests", "x": generator()}), "generator"),
     "generator": (generator, "generator"),

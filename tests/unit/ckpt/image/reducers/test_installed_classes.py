@@ -347,3 +347,57 @@ def test_a_class_whose_constructor_hashes_its_keys_was_empty_if_a_key_refers_to_
         print([(key.name, number) for key, number in node.near._rows], node.near._rows[0][0] is node)
     """
     assert after_restart(tmp_path, library, program) == "[('a', 1), ('b', 2)] True\n"
+
+
+def test_what_a_getstate_copies_or_leaves_out_is_kept(tmp_path: Path) -> None:
+    # as the callbacks of matplotlib, the columns of astropy's tables, an environment of gymnasium with EzPickle
+    library = """
+        class Series:
+            def __init__(self, values):
+                self.values, self.listeners, self.step = values, [], 0
+
+            def __getstate__(self):
+                return {"values": self.values.copy()}
+
+            def __setstate__(self, state):
+                self.__init__(**state)
+    """
+    program = """
+        import lib
+        values, heard = [1, 2], []
+        series = lib.Series(values)
+        series.listeners.append(heard.append)
+        series.step = 4
+        driver_tick()
+        values.append(3)
+        series.listeners[0](series.step)
+        print(series.values, heard)
+    """
+    assert after_restart(tmp_path, library, program) == "[1, 2, 3] [4]\n"
+
+
+def test_a_class_with_a_getstate_and_a_finalizer_is_made_by_its_own_way(tmp_path: Path) -> None:
+    # as xarray's managers of files, which count how many have a file open
+    library = f"""{NOTES}
+    class Counted:
+        def __init__(self, path):
+            note()
+            self.path, self.parts = path, [[]]
+
+        def __getstate__(self):
+            return self.path
+
+        def __setstate__(self, path):
+            self.__init__(path)
+
+        def __del__(self):
+            pass
+    """
+    program = """
+        import lib
+        counted = lib.Counted("a.nc")
+        driver_tick()
+        print(counted.path)
+    """
+    assert after_restart(tmp_path, library, program) == "a.nc\n"
+    assert was_made_again(tmp_path)

@@ -129,7 +129,7 @@ class Graph:
             obj[self.key()] = other
         elif isinstance(obj, set):
             obj.add(self.key())
-        elif isinstance(obj, (kinds.Node, kinds.Data)):
+        elif isinstance(obj, (kinds.Node, kinds.Data, kinds.Annotated)):
             setattr(obj, self.random.choice("pqrsx"), other)
         elif isinstance(obj, (kinds.Slots, Exception)) or (
             isinstance(obj, types.FunctionType) and hasattr(obj, "label")  # a function of this graph
@@ -415,6 +415,7 @@ def view_of_numpy(graph: Graph) -> Any:
             lambda: whole[(0,) * whole.ndim],
             lambda: whole[0][field],
             lambda: np.broadcast_to(whole, (2, *whole.shape)),
+            lambda: whole.view(kinds.Annotated),
         ]
     )()
 

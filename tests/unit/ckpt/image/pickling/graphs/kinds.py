@@ -8,6 +8,8 @@ import enum
 from collections.abc import Generator, Iterator
 from typing import Any
 
+import numpy as np
+
 
 class Node:
     def __init__(self, label: int) -> None:
@@ -134,6 +136,21 @@ class OwnDict(dict):  # type: ignore[type-arg]
 
 class OwnTuple(tuple):  # type: ignore[type-arg]
     pass
+
+
+class Annotated(np.ndarray):  # type: ignore[misc,name-defined,unused-ignore]
+    """An array with attributes, after numpy's guide."""
+
+    def __array_finalize__(self, obj: Any) -> None:
+        self.x = getattr(obj, "x", None)
+
+    def __reduce__(self) -> Any:
+        make, args, state = super().__reduce__()
+        return make, args, (*state, self.__dict__)
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state[:-1])
+        self.__dict__.update(state[-1])
 
 
 class OwnStr(str):
