@@ -222,10 +222,9 @@ def ended() -> FrameType:
     return sys._getframe()
 
 
-@pytest.mark.parametrize("calls", [1, 3], ids=["one function", "several functions"])
-def test_a_look_comes_between_two_long_calls_in_c(calls: int) -> None:
-    """Each of them is in the way while it calls functions in Python, at many more checks than are looked at; between two of
-    them are some nanoseconds. Such a loop had no checkpoint at all."""
+def looks_between_long_calls(calls: int, checks: int) -> list[int]:
+    """How often sorted() has returned before each look: so many checks are looked at. ``calls``: of functions in Python, by
+    each sorted()."""
     obstacles: list[tuple[int, int]] = []
     rounds: list[int] = []
     looked: list[int] = []
@@ -245,7 +244,7 @@ def test_a_look_comes_between_two_long_calls_in_c(calls: int) -> None:
         if not obstacles:
             _frames.look(first, 0, 0, 1)
             spin(10)
-            _frames.look(look, *obstacles[0], 4)
+            _frames.look(look, *obstacles[0], checks)
         return spin(20_000)
 
     def program() -> None:
@@ -254,4 +253,17 @@ def test_a_look_comes_between_two_long_calls_in_c(calls: int) -> None:
             rounds.append(calls)
 
     run_base(program)
+    return looked
+
+
+@pytest.mark.parametrize("calls", [1, 3], ids=["one function", "several functions"])
+def test_a_look_comes_between_two_long_calls_in_c(calls: int) -> None:
+    """Each of them is in the way while it calls functions in Python, at many more checks than are looked at; between two of
+    them are some nanoseconds. Such a loop had no checkpoint at all."""
+    looked = looks_between_long_calls(calls, 20)
     assert looked and looked[0] <= 1
+
+
+def test_where_few_checks_are_looked_at_no_call_of_a_function_brings_another_look() -> None:
+    """An import calls functions in Python by the thousand; what that cost doubled its time."""
+    assert not looks_between_long_calls(3, 4)
