@@ -268,10 +268,14 @@ def reduce_by_base(pickler: Saver, obj: Any) -> Any:
 
 def _reduce_by_getstate(cls: type, obj: Any) -> Any:
     """The state by ``__getstate__`` of a C type that has no ``__reduce__`` (``io.BytesIO``); the user's ``__getstate__`` is
-    not called. None: the C type has no such method.
+    not called. None: the C type has no such method, or no ``__new__`` to make an object that gets the state (PyExpr of
+    polars).
     """
     getstate: Any = getattr(cls, "__getstate__", None)
     if getstate is getattr(object, "__getstate__", None) or not hasattr(cls, "__setstate__"):
+        return None
+    new: Any = cls.__new__
+    if new is object.__new__:
         return None
     return type(obj), (), getstate(obj)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ckpt.image.reducers import by_value
 from tests.unit.ckpt.image.support import copy_of, resumed_output
 
 
@@ -424,3 +425,20 @@ def test_objects_that_only_a_c_type_can_make_while_a_function_works_with_them(tm
         look(tree)
     """
     assert resumed_output(tmp_path, program).endswith(" True\n")
+
+
+def test_a_type_that_has_a_state_and_no_way_to_make_an_object_is_not_saved_by_its_state() -> None:
+    """PyExpr of polars, in a variable of a function of polars: an image was made that could not be loaded."""
+
+    class Made:  # stands for a type in C
+        def __getstate__(self) -> bytes:
+            return b"state"
+
+        def __setstate__(self, state: bytes) -> None: ...
+
+    class MadeByItself(Made):
+        def __new__(cls) -> Any:
+            return super().__new__(cls)
+
+    assert by_value._reduce_by_getstate(Made, Made()) is None
+    assert by_value._reduce_by_getstate(MadeByItself, MadeByItself()) == (MadeByItself, (), b"state")
