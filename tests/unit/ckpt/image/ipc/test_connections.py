@@ -157,16 +157,24 @@ def test_what_has_not_arrived_is_waited_for() -> None:
             refuse_unfinished(_frames.unfinished(moment.note()))
 
 
+def _counted(connection: socket.socket) -> dict[str, int]:
+    """Of struct tcp_info (linux/tcp.h)."""
+    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    numbers = (*struct.unpack_from("B", told), *struct.unpack_from("2Q", told, 120))
+    numbers += struct.unpack_from("2Q", told, 200)
+    names = ("state", "bytes_acked", "bytes_received", "bytes_sent", "bytes_retrans")
+    return dict(zip(names, numbers, strict=True))
+
+
 def _sent_again_bytes(connection: socket.socket) -> int:
-    """bytes_retrans of struct tcp_info (linux/tcp.h)."""
-    return struct.unpack_from("Q", connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), 208)[0]
+    return _counted(connection)["bytes_retrans"]
 
 
-def _wait_until_finished() -> None:
-    """The other end may acknowledge a moment later, as on a busy machine."""
+def _wait_until_finished(*ends: socket.socket) -> None:
+    """The other end may acknowledge a moment later, as on a busy machine. Other tests may have left a connection open."""
     deadline = time.monotonic() + 10
-    while _frames.unfinished(moment.note()):
-        assert time.monotonic() < deadline
+    while {end.fileno() for end in ends} & set(_frames.unfinished(moment.note())):
+        assert time.monotonic() < deadline, [_counted(end) for end in ends]
         time.sleep(0.001)
 
 
@@ -195,10 +203,10 @@ def test_a_connection_on_which_a_segment_was_sent_again_is_no_obstacle_for_ever(
         for is_read in (False, True):
             if is_read:
                 accepted.recv(100)
-            _wait_until_finished()
+            _wait_until_finished(client, accepted)
         client.sendall(b"three")
         accepted.shutdown(socket.SHUT_WR)
-        _wait_until_finished()
+        _wait_until_finished(client, accepted)
         client.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while client.send(bytes(1 << 20)):
