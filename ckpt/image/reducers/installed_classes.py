@@ -55,7 +55,9 @@ _NO_PARTS = frozenset(
         *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
     }
 )
-_in_python: dict[type, bool] = {}  # results of _is_in_python; grows only in a forked child, which ends soon
+# Results of _is_in_python and _author. They grow only in a forked child, which ends soon.
+_in_python: dict[type, bool] = {}
+_authors: dict[type, type] = {}
 _MOST_OBJECTS = 10_000  # objects that are looked at in one reduce tuple
 
 
@@ -116,9 +118,14 @@ def _author(cls: type) -> type:
     """The class in the method resolution order that says what of an instance is saved: by ``__reduce_ex__`` or
     ``__reduce__`` or, if there is none, by ``__getstate__``. ``object``: no class says it, or one that also has a
     finalizer, and so has to do with something outside of its objects, as a count of open files."""
-    own = ("__reduce_ex__", "__reduce__") if has_own_reduce(cls) else ("__getstate__",)
-    found = next(c for c in cls.__mro__ if any(name in c.__dict__ for name in own))
-    return object if own == ("__getstate__",) and hasattr(cls, "__del__") else found
+    found = _authors.get(cls)
+    if found is None:
+        own = ("__reduce_ex__", "__reduce__") if has_own_reduce(cls) else ("__getstate__",)
+        found = next(c for c in cls.__mro__ if any(name in c.__dict__ for name in own))
+        if own == ("__getstate__",) and hasattr(cls, "__del__"):
+            found = object
+        _authors[cls] = found
+    return found
 
 
 def _holds_lock(pickler: Saver, obj: Any) -> bool:
@@ -184,15 +191,20 @@ def _leaves_out_parts(pickler: Saver, obj: Any, reduced: Any) -> bool:
     """Are there parts of the object that the reduce tuple does not contain? Returns False if a part is not plain Python."""
     if type(reduced) is not tuple or (len(reduced) == 2 and not reduced[1]) or any(reduced[3:]):
         return False
+    attributes, state = inspect_raw.dictionary_of(obj), reduced[2] if len(reduced) > 2 else None
+    has_all = type(state) is dict and all(state.get(key) is each for key, each in (attributes or {}).items())
+    if has_all and not slots_of(pickler, obj):
+        return False  # what follows would find that, too, and takes longer
     parts = _parts(pickler, obj)
     if not parts:
         return False
-    attributes = inspect_raw.dictionary_of(obj)
     for part in _content(reduced[1:3]):
         if part is attributes and part is not None:
             return False
         parts.discard(id(part))
-    return bool(parts)
+        if not parts:
+            return False
+    return True
 
 
 def _has_keys_to_be_hashed(reduced: Any) -> bool:
