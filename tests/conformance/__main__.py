@@ -93,7 +93,7 @@ def run_modules(
 
 def spares(modules: Sequence[str]) -> list[str]:
     """Options for the modules that start processes: as many as they start in all."""
-    return ["--spares", "200", "--on-failure", "continue"] if plan.SPAWNING.issuperset(modules) else []
+    return ["--spares", "400", "--on-failure", "continue"] if plan.SPAWNING.issuperset(modules) else []
 
 
 def logged(events: str, names: set[str]) -> list[str]:
