@@ -84,10 +84,8 @@ def available() -> tuple[bool, str]:
 
 def run_base(fn: Callable[..., Any], *args: Any) -> Any:
     """Call fn(*args) as the outermost captured frame; for a script: run_base(exec, code, namespace)."""
-    for (
-        follow,
-        functions,
-    ) in _FOLLOWED:  # in no function: an image could be taken inside of it, without the program
+    # In no function of its own: an image could be taken inside of it, without the program
+    for follow, functions in _FOLLOWED:
         follow(*functions)
     return fn(*args)
 

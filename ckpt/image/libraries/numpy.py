@@ -45,7 +45,7 @@ from ckpt.image.libraries.numpy_parts import (
     type_reducers,
     value_types,
 )
-from ckpt.image.reducers.raw_instances import has_more_state, slots_of
+from ckpt.image.reducers.raw_instances import has_state_in_c, slots_of
 from ckpt.image.reducers.rebuild import fill_slots
 from ckpt.image.stdlib import mapped
 
@@ -82,7 +82,7 @@ class NumPy(Library):
         if array_type is None or not issubclass(cls, array_type) or issubclass(cls, numpy.memmap):
             return None
         by_name = cls is getattr(sys.modules.get("numpy.ma.core"), "MaskedConstant", None)
-        return None if by_name or has_more_state(cls, array_type) else reduce_subclass
+        return None if by_name or has_state_in_c(cls, array_type) else reduce_subclass
 
     def note_settings(self) -> dict[str, Any]:
         numpy = self.module

@@ -264,12 +264,8 @@ def _kept_by(pickler: Saver, holder: Any, array: Any) -> Any | None:
 
 
 _NO_HOLDERS = (type, types.ModuleType, types.FunctionType, types.CodeType, str, int)
-_ROOTS = (
-    type(None),
-    memoryview,
-    bytearray,
-    bytes,
-)  # not another object that gives memory out: two could name each other
+# Not another object that gives memory out: two could name each other.
+_ROOTS = (type(None), memoryview, bytearray, bytes)
 _DEEPEST, _MOST_HOLDERS = 3, 100
 
 

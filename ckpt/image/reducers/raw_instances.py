@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FILLED_BASES",
     "attributes_of",
-    "has_more_state",
     "has_state_in_c",
     "items_of",
     "leave_to_pickle",
@@ -36,17 +35,10 @@ def leave_to_pickle(pickler: Saver, obj: object) -> Any:
     return NotImplemented
 
 
-def has_state_in_c(cls: type) -> bool:
-    """Does an instance of ``cls``, whose builtin base is ``object``, have more state than slots, dictionary, weak
-    references? The size of its C struct tells.
+def has_state_in_c(cls: type, base: type = object) -> bool:
+    """Does an instance of ``cls``, which derives from this type in C, have more state than an instance of that, slots,
+    dictionary, weak references? The size of its C struct tells.
     """
-    heap = [c for c in cls.__mro__ if is_heap(c)]
-    slots = sum(1 for c in heap for value in c.__dict__.values() if is_slot(value, c))
-    return has_hidden_state(cls, slots)
-
-
-def has_more_state(cls: type, base: type) -> bool:
-    """Likewise, of a class derived from this type in C: more than an instance of that?"""
     heap = [c for c in cls.__mro__ if is_heap(c) and not issubclass(base, c)]
     slots = sum(1 for c in heap for value in c.__dict__.values() if is_slot(value, c))
     return has_hidden_state(cls, slots, base)

@@ -52,7 +52,7 @@ static PyObject *thread_values(PyObject *module, PyObject *ident)
 
 PyDoc_STRVAR(make_queued_calls_doc,
 "make_queued_calls(number, frame, /)\n\n"
-"A handler of signals that has no frame: make the calls that are queued for the main thread (ckpt.image.process.waking).");
+"A handler of signals that has no frame: make the calls that are queued for the main thread (ckpt.image.threads.waking).");
 static PyObject *make_queued_calls(PyObject *module, PyObject *const *unused, Py_ssize_t count)
 {
     if (Py_MakePendingCalls() < 0)
