@@ -53,6 +53,7 @@ ORDER = (
         "ckpt.store",
     ),
     *("ckpt.undo.selection", "ckpt.undo", "ckpt.undo.planning", "ckpt.undo.restart"),
+    "ckpt.shared_memory",
     *("ckpt.mpi.base", "ckpt.mpi.datatypes", "ckpt.mpi.engine", "ckpt.mpi.requests", "ckpt.mpi.collectives"),
     "ckpt.mpi.slots",
     *("ckpt.mpi.comm", "ckpt.mpi.active", "ckpt.mpi.members", "ckpt.mpi.rma", "ckpt.mpi.io", "ckpt.mpi"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ckpt.capture.imager import Imager
     from ckpt.mpi.base.layer import Layer
     from ckpt.mpi.engine.engine import Engine
+    from ckpt.shared_memory.host import HostMemory
     from ckpt.transport.driver.port import Port
 
 __all__ = ["AwaitedCommits", "Control", "RankContext", "RecordedFiles", "ReplayedProgram"]
@@ -148,6 +149,10 @@ class RankContext(Protocol):
 
     @property
     def control(self) -> Control: ...
+
+    @property
+    def memory_in_use(self) -> HostMemory | None:
+        """The memory that this rank shares with others of its host now; None: it shares none."""
 
     @property
     def files(self) -> RecordedFiles: ...

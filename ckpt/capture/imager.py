@@ -22,6 +22,8 @@ Rules (``PROTOCOL``: what makes the cut consistent)
   a message that may be in a held frame; or, while the rank is asked, for one of a rank whose program waits for this round.
   If only the time for looks is used up, the obstacle may be gone: it looks once more before it gives up.
 
+This module is long because the states of a rank between two images are one machine.
+
 Not here: where the program can be captured (:mod:`ckpt.capture.places`), how long such a place is looked for
 (:mod:`ckpt.capture.search`), freezing, fork and thawing (:mod:`ckpt.capture.taker`), the work of the child
 (:mod:`ckpt.capture.writing`), the content of an image (:mod:`ckpt.image`), how an image becomes durable (:mod:`ckpt.store`).
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from ckpt import image
     from ckpt.capture.context import RankContext, ReplayedProgram
     from ckpt.image.frames.stack import Stack
+    from ckpt.shared_memory.host import HostMemory
     from ckpt.transport.protocol.state import PortState
 
 __all__ = ["Imager"]
@@ -66,6 +69,8 @@ class Imager:
         self.taker = Taker(runtime)
         self.limit_ns: int = int(runtime.spec.get("options", {}).get("image_limit_ns") or _OWN_LIMIT_NS)
         self.places = Places(runtime, self._frames_to_skip())
+        self._gathers = False
+        """The main thread waits, in a look, for ranks that share memory with this one."""
         self._waiting: Sequence[int] = ()  # ranks whose programs wait for the round of this question
         self._awaited_epoch = 0  # the epoch of the round for which this rank's program waits; 0: none
         self.awaited_round_failed = False
@@ -167,7 +172,7 @@ class Imager:
         """Runs in the main thread between two instructions of the program (or of the library). ``True``: the interpreter is
         to call this function again at its next check."""
         runtime = self._runtime
-        if not self.is_looking or runtime.in_hook or self.places.makes_no_calls():
+        if not self.is_looking or runtime.in_hook or self._gathers or self.places.makes_no_calls():
             return False
         if caller := library_caller(imports=False):  # the library call looks itself when it waits
             self.places.queue_after(caller, self._at_check)
@@ -182,7 +187,7 @@ class Imager:
     def look(self, at: Literal["call", "check"]) -> bool:
         """Look whether the program can be captured here; if it can, answer the question, or take the image that is wanted.
         ``True``: no image is wanted and no question is open any more."""
-        if not self.is_looking:
+        if not self.is_looking or self._gathers:
             return True
         is_blocked = at == "call" and self.search.is_refused and self.places.is_blocked()
         if is_blocked and (self.places.has_obstacle() or self._stall(waits=True) is None):
@@ -303,6 +308,10 @@ class Imager:
         runtime = self._runtime
         if runtime.explicit is not None:
             return runtime.explicit.blocked()
+        memory = runtime.memory_in_use
+        if memory is not None and (missing := memory.rests(self.wanted)):
+            self.search.reason = missing
+            return False
         started_ns = time.perf_counter_ns()
         stack: Stack | None = None
 
@@ -318,7 +327,11 @@ class Imager:
             return at == "call" and self._give_up_if_stalled(waits=True)
         except Exception as failure:
             return self._fail_round(failure)
+        if memory is not None and not self._gather(memory):
+            return False
         if not self._call_hooks():
+            if memory is not None:
+                memory.leave()
             return True
         others = None if stack is None else self.places.others(stack)
         return self._freeze_and_write(prepare, started_ns, others)
@@ -343,11 +356,25 @@ class Imager:
         """``True``: it has been taken or given up; ``False``: another thread cannot be captured now."""
         label, began_ns = (self.epoch, self.wanted), time.monotonic_ns()
         failed = self.taker.take(prepare, label, started_ns, self.search.since_ns, others)
+        memory = self._runtime.memory_in_use
+        if failed is not None and memory is not None and memory.is_refusal(failed):
+            self.search.reason = str(failed)
+            return False
         if failed is not None and others is not None and others.is_refusal(failed):
             self.search.note_refusal(failed, time.monotonic_ns())
             self.places.spend(began_ns)  # the program has stood still for it
             return False
         return failed is None or self._fail_round(failed)
+
+    def _gather(self, memory: HostMemory) -> bool:
+        """Wait for the ranks that share memory with this one; see :mod:`ckpt.shared_memory`. Without the lock."""
+        wanted, self._gathers = self.wanted, True
+        try:
+            missing = memory.gather(wanted, lambda: self.epoch < wanted == self.wanted)
+        finally:
+            self._gathers = False
+        self.search.reason = missing or self.search.reason
+        return not missing
 
     def _call_hooks(self) -> bool:
         """Call the program's hooks, without the lock. ``False``: no image is to be taken now; a failure was reported."""

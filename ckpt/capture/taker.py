@@ -34,6 +34,7 @@ from ckpt.image.process.signals import declare_deferred
 if TYPE_CHECKING:
     from ckpt import image
     from ckpt.capture.context import RankContext
+    from ckpt.shared_memory.host import HostMemory
 
 __all__ = ["Taker"]
 
@@ -140,7 +141,7 @@ class Taker:
         the fork, if any: then no image was taken, and the port has been thawed.
         """
 
-        port, (previous, epoch) = self._runtime.port, label
+        port, (previous, epoch), memory = self._runtime.port, label, self._runtime.memory_in_use
         assert port is not None
         declare_deferred(lambda: tuple(port.interrupts.pending))
         self._look_again_for_maps(waited_since_ns)
@@ -157,14 +158,15 @@ class Taker:
             if others is not None:
                 others.stop()
                 self._refuse_writing_beside(others)
+            if memory is not None:
+                memory.stand(epoch)
             libraries.copy_out(is_writing=self._is_read(), available=self._available)
             noted = self._runtime.files.cut(epoch)
             prepared = prepare(state, noted)
         except Exception as failure:  # for example, a file of the program cannot be flushed
             self._runtime.files.uncut(epoch)
             libraries.let_copies_go()
-            if others is not None:
-                others.go_on()
+            _go_on(memory, others)
             port.thaw()
             return failure
         times = {
@@ -179,6 +181,7 @@ class Taker:
                 started_ns,
                 waited_since_ns,
                 times,
+                lambda: _go_on(memory, others),
                 others,
             )
         except Exception as failure:
@@ -186,8 +189,7 @@ class Taker:
             return failure
         finally:
             libraries.let_copies_go()
-            if others is not None:
-                others.go_on()
+            _go_on(memory, others)
         return None
 
     def rehearse(self) -> None:
@@ -232,6 +234,7 @@ class Taker:
         started_ns: int,
         waited_since_ns: int,
         times: Mapping[str, int],
+        go_on: Callable[[], None],
         others: image.StoppedThreads | None,
     ) -> None:
         """Fork the writer (or write here), thaw, and report the pause."""
@@ -247,8 +250,7 @@ class Taker:
         if mode == "sync":
             self._write_here(job)
             port.publish(job.epoch)  # the lock was free meanwhile
-        if others is not None:
-            others.go_on()
+        go_on()
         thaw_ns = time.perf_counter_ns()
         if runtime.imager.epoch < job.epoch:
             runtime.imager.epoch = job.epoch
@@ -346,6 +348,15 @@ class Taker:
                 self._writer_was_killed = True
             how = f"died (signal {number})" if number else f"ended with exit code {os.WEXITSTATUS(status)}"
             report_failure(self._runtime, epoch, f"the image writer {how}", "image child")
+
+
+def _go_on(memory: HostMemory | None, others: image.StoppedThreads | None) -> None:
+    """The image is captured, or there is none. The program may change memory that it shares when the other ranks have
+    copied theirs."""
+    if memory is not None:
+        memory.leave()
+    if others is not None:
+        others.go_on()
 
 
 def _fork(noted: bytes | None, others: image.StoppedThreads | None) -> int:

@@ -85,10 +85,10 @@ def run_rank(
             run = _resumed(runtime, job)
         runtime.files = files_of(runtime, job.key, runtime.options)
         runtime.files.start()
-        if runtime.early:
-            from ckpt.rank.putting_back import obey_early
+        if runtime.early or runtime.memory_in_use is not None:
+            from ckpt.rank.putting_back import before_going_on
 
-            obey_early(runtime)
+            before_going_on(runtime)
     except BaseException as failure:
         # The program has not started: any exception is reported to the controller and ends this rank.
         own = f"{failure}" if has_user_text(failure) else stale(failure)

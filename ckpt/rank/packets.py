@@ -50,7 +50,7 @@ def obey(runtime: Runtime, packet: Packet) -> None:
     assert runtime.port is not None
     match packet["m"]:
         case "table":
-            runtime.alone = False
+            runtime.alone, runtime.are_all_loaded = False, True
             for peer, (incarnation, address) in packet["peers"].items():
                 runtime.port.set_peer(int(peer), address, incarnation)
         case "spawning":

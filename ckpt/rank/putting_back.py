@@ -22,11 +22,12 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt import image
-from ckpt.errors import ControlLost
+from ckpt.errors import ControlLost, IncompatibleImage
 from ckpt.rank.channel.inputs import open_again
 from ckpt.rank.files import is_put_back
 from ckpt.rank.packets import EXIT_FENCED, obey
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     from ckpt.rank.channel.control import Packet
     from ckpt.rank.runtime import Runtime
 
-__all__ = ["obey_early", "waiting_for_files"]
+__all__ = ["before_going_on", "waiting_for_files"]
 
 _IMPORTING = importlib.machinery.FileFinder.find_spec.__code__.co_filename
+_PAUSE_S = 0.001
 _FOR_NOW: Any = "until files are put back"
 _CODE = (".py", ".pyc", ".pyi", ".so")
 _SYSTEM = ("/proc", "/sys", "/dev", "/usr", "/etc", "/lib", "/lib64", "/opt")
@@ -69,8 +71,29 @@ def waiting_for_files(runtime: Runtime) -> Callable[[bool], None] | None:
     return wait
 
 
-def obey_early(runtime: Runtime) -> None:
-    """The port is open: do what the controller has said meanwhile."""
+def before_going_on(runtime: Runtime) -> None:
+    """The port is open. Raises IncompatibleImage."""
+    _obey_early(runtime)
+    _wait_for_shared_memory(runtime)
+
+
+def _wait_for_shared_memory(runtime: Runtime) -> None:
+    """Wait until all ranks that share memory with this one have filled in their parts: nobody may store to one before."""
+    memory = runtime.memory_in_use
+    while memory is not None:
+        with runtime.lock:
+            are_all_loaded = runtime.are_all_loaded
+            if not (problem := memory.problem()):
+                return
+        if are_all_loaded:
+            raise IncompatibleImage(
+                f"the program shares memory between ranks (Win.Allocate_shared), and {problem}"
+            )
+        time.sleep(_PAUSE_S)
+
+
+def _obey_early(runtime: Runtime) -> None:
+    """Do what the controller has said meanwhile."""
     with runtime.lock:
         for packet in runtime.early:
             obey(runtime, packet)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.comm.communicator import Communicator
     from ckpt.mpi.engine.engine import Engine
     from ckpt.replay.program import Replay
+    from ckpt.shared_memory.host import HostMemory
     from ckpt.transport.driver.port import Port
 
 __all__ = ["Runtime", "current", "install"]
@@ -94,6 +95,9 @@ class Runtime:
         self.early: list[Packet] = []  # what the controller has said while the image was loaded
         self.said_hello: Callable[[], None] = lambda: None  # returns when the rank may go on
         self._in_hook = False
+        self.are_all_loaded = False
+        """All ranks have said hello: the controller has told their addresses."""
+        self._shared_memory: HostMemory | None = None
         self.layer: Layer | None = None
         """Set from the start where the program's ranks are not the processes (:mod:`ckpt.mpi.base.layer`)."""
         if spec.get("layer"):
@@ -146,6 +150,22 @@ class Runtime:
     def is_thread_multiple(self) -> bool:
         """May several threads of the program be in the library at once (MPI_THREAD_MULTIPLE)?"""
         return self.layer is None and self.explicit is None
+
+    @property
+    def shared_memory(self) -> HostMemory | None:
+        """The memory that ranks of this host can share; None: there is none."""
+        place = self.spec.get("shared_memory")
+        if self._shared_memory is None and place and self.layer is None:
+            from ckpt.shared_memory.host import HostMemory
+
+            self._shared_memory = HostMemory(self, tuple(place), self.rank, self.lock)
+        return self._shared_memory
+
+    @property
+    def memory_in_use(self) -> HostMemory | None:
+        """See :attr:`ckpt.capture.context.RankContext.memory_in_use`."""
+        memory = self._shared_memory
+        return memory if memory is not None and memory.is_in_use else None
 
     @property
     def takes_images(self) -> bool:

@@ -82,6 +82,7 @@ class Agent:
         self.bound = (
             False  # the agent ends with its controller, which is a host's agent (`ckpt.controller.hosts`)
         )
+        self.memory = (-1, -1)  # a file in memory for the ranks of an incarnation: descriptor, incarnation
         self.ended: str | None = None
         self.until_ns: int | None = None  # the end of the host's lease, as its agent has told it last
         self.buffer = bytearray(BUFFER_BYTES)
@@ -304,6 +305,7 @@ class Agent:
             for number, rank in self.ranks.items()
             if rank.is_alive or rank.incarnation in present
         }
+        self._provide_memory(specs)
         for spec in specs:
             spec["mark"] = os.environ.get(MARK, "")
             rank = fork_rank(spec, self.entry, self._drop_everything)
@@ -313,12 +315,28 @@ class Agent:
             self.selector.register(rank.pidfd, selectors.EVENT_READ, self._on_death)
             self._send_event({"e": "started", **rank.describe()})
 
+    def _provide_memory(self, specs: list[dict[str, Any]]) -> None:
+        """A file in memory, which the ranks of an incarnation on this host may share (`ckpt.shared_memory`)."""
+        for spec in specs:
+            if spec["incarnation"] != self.memory[1]:
+                self._drop_memory()
+                with contextlib.suppress(OSError):  # a sandbox may forbid it
+                    self.memory = (os.memfd_create("ckpt-shared", os.MFD_CLOEXEC), spec["incarnation"])
+            if self.memory[0] >= 0:
+                spec["shared_memory"] = (os.getpid(), self.memory[0])
+
+    def _drop_memory(self) -> None:
+        if self.memory[0] >= 0:
+            os.close(self.memory[0])
+        self.memory = (-1, -1)
+
     def _drop_everything(self) -> None:
         """In a forked rank: close and forget everything that belongs to the agent."""
         self.dispositions.restore()
         self.selector.close()
         if self.listener is not None:
             self.listener.close()
+        self._drop_memory()
         for connection in self.connections:
             connection.close()
         for other in self.ranks.values():

@@ -25,6 +25,7 @@ from ckpt.compat.ctypes_objects import kept_by
 from ckpt.compat.memory import address_of, is_code_of_thunk
 from ckpt.compat.referents import function_of_thunk
 from ckpt.image.errors import RestoreError
+from ckpt.image.interface.mappings import segment_at
 from ckpt.image.reducers.rebuild import fill_attributes
 
 __all__ = ["is_found_again", "owns_its_memory", "reduce_data"]
@@ -114,6 +115,8 @@ def _reduce_part(obj: Any) -> Any:
             offset = address - ctypes.addressof(top)
     if top is not None and not hasattr(top, "_b_base_"):
         return make_view, (type(obj), top, offset)
+    if top is None and (segment := segment_at(address, ctypes.sizeof(obj))) is not None:
+        return make_view, (type(obj), segment, address - segment.address)
     path = None if top is None else _path_to(type(top), type(obj), offset)
     if path is None and top is not None and 0 <= offset <= ctypes.sizeof(top) - ctypes.sizeof(obj):
         return make_view, (type(obj), top, offset)  # the same memory as something else (``cast``)

@@ -6,7 +6,9 @@ The interpreter's lock stays held, so that no other thread of the program maps a
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 from ckpt.image.frames import _frames
 from ckpt.transport.records import NamedTuple
@@ -35,3 +37,9 @@ def mappings(mode: bytes = b"") -> Iterator[Mapping]:
             start, _, end = bounds.partition(b"-")
             name = os.fsdecode(path[0].strip()) if path else ""
             yield Mapping(int(start, 16), int(end, 16), found, int(offset, 16), int(inode), name)
+
+
+def segment_at(address: int, nbytes: int) -> Any | None:
+    """See :func:`ckpt.shared_memory.segment.segment_at`; None also where no memory is shared between ranks."""
+    module = sys.modules.get("ckpt.shared_memory.segment")
+    return None if module is None else module.segment_at(address, nbytes)

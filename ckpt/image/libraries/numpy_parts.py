@@ -31,6 +31,7 @@ from typing import Any
 from ckpt.compat.memory import address_of, exporter_of
 from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Reducer
+from ckpt.image.interface.mappings import segment_at
 from ckpt.image.reducers.contexts import reduce_capsule as reduce_other
 from ckpt.image.reducers.saver import Saver
 
@@ -226,6 +227,8 @@ def shared_memory(pickler: Saver, array: Any) -> Any | None:
     array, one of the module ``array``, an ``mmap``, or an object of ctypes."""
     array_type, base = sys.modules["numpy"].ndarray, array.base
     kinds = (bytearray, bytes, *_classes("array", "array"), *_classes("mmap", "mmap"))
+    if (segment := segment_at(array.__array_interface__["data"][0], 1)) is not None:
+        return segment  # the memory is there for others, too
     while not isinstance(base, kinds):
         former = base
         if isinstance(base, array_type):

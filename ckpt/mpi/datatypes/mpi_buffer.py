@@ -8,11 +8,13 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Sequence
+from pickle import PicklingError
 from typing import Any, SupportsIndex
 
 import numpy
 
 from ckpt.mpi.base.integers import COUNT, argument
+from ckpt.mpi.datatypes.memory import memory_at
 
 _BYTE = numpy.dtype("B")
 
@@ -24,6 +26,7 @@ class buffer(numpy.ndarray[Any, Any]):
 
     _obj: Any = None
     _released = False
+    _is_at_address = False
 
     def __new__(cls, *args: Any) -> buffer:
         if not args:
@@ -62,7 +65,10 @@ class buffer(numpy.ndarray[Any, Any]):
 
     @staticmethod
     def fromaddress(address: int, nbytes: int, readonly: bool = False) -> buffer:
-        """A buffer of `nbytes` bytes at an address. The memory there must stay valid as long as the buffer is used."""
+        """A buffer of `nbytes` bytes at an address. The memory there must stay valid as long as the buffer is used.
+
+        Memory of a window is known, and is there after a restart, too. Other memory at a mere address is not, so there is no
+        image while the program has such a buffer."""
         nbytes = argument(nbytes, COUNT)
         if nbytes < 0:
             raise ValueError("negative size")
@@ -70,8 +76,11 @@ class buffer(numpy.ndarray[Any, Any]):
             raise ValueError("null address with nonzero size")
         if not nbytes:
             return _window(numpy.zeros(0, _BYTE), None)
+        if (known := memory_at(address, nbytes)) is not None:
+            return buffer.frombuffer(known, readonly)
         memory: Any = (ctypes.c_ubyte * nbytes).from_address(address)
         made = _window(numpy.frombuffer(memory, _BYTE), None)
+        made._is_at_address = True
         if readonly:
             made.flags.writeable = False
         return made
@@ -81,6 +90,11 @@ class buffer(numpy.ndarray[Any, Any]):
             return type(self), ()
         if type(self._obj) is numpy.ndarray:
             return _from_memory, (self._obj, self.readonly)
+        if self._is_at_address:
+            raise PicklingError(
+                f"the memory of a buffer that was made of an address (MPI.buffer.fromaddress, {len(self)} bytes) belongs to "
+                "an object that is not known; make it of the object itself (MPI.buffer.frombuffer)"
+            )
         if self._obj is None:
             return _from_memory, (numpy.array(self, copy=True).view(numpy.ndarray), self.readonly)
         return type(self).frombuffer, (self._obj, self.readonly)

@@ -5,6 +5,7 @@
                              it is)
     epochs, locks, exposed   when which access is allowed, and to what
     wire, direct             messages between members; reads without a message
+    shared                   memory that all members load from and store to directly
     operations               what a program waits for
     _exporter                lets a class in Python export a buffer
 

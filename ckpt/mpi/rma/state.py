@@ -17,6 +17,7 @@ from ckpt.mpi.rma import direct, wire
 from ckpt.mpi.rma.epochs import Epochs
 from ckpt.mpi.rma.exposed import Dynamic, Exposed, Fixed
 from ckpt.mpi.rma.origin import Origin
+from ckpt.mpi.rma.shared import SharedPart, unshare
 from ckpt.mpi.rma.target import Target
 
 if TYPE_CHECKING:
@@ -88,7 +89,10 @@ class WindowState(MemberState):
         reads = direct.reads_of(self.engine)
         if reads is not None:
             reads.forget(self.number)
-        self.target.exposed = self.exposed = Fixed(None, 0)
+        former, self.target.exposed = self.exposed, Fixed(None, 0)
+        self.exposed = self.target.exposed
+        if isinstance(former, SharedPart):
+            unshare(self, former)
         if not self.engine.failed_ranks.known:
             self.engine.windows.remove(self)
 

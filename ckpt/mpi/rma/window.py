@@ -3,10 +3,8 @@
 Making a window is collective. The members exchange sizes, units and whether each could do its part; if one could not, all
 raise. A member that is through earlier may already send: the engine keeps its messages until the window is open here.
 
-Memory that several ranks share (Allocate_shared) is offered to a single rank only: a store into it is no message, so an
-image of one rank would hold what another has stored after its own image, and the checkpoint would be of no moment.
-
-Not here: operations (transfers.py), synchronization (synchronization.py).
+Not here: operations (transfers.py), synchronization (synchronization.py), memory that several ranks load from and store to
+directly (shared.py).
 """
 
 from __future__ import annotations
@@ -29,11 +27,12 @@ from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.comm.communicator import Intracomm, self_of
 from ckpt.mpi.comm.guard import guard_all
 from ckpt.mpi.comm.unsupported import not_offered
-from ckpt.mpi.datatypes.memory import buffer_type
+from ckpt.mpi.datatypes.memory import address_of, buffer_type, finders
 from ckpt.mpi.datatypes.op import prepare
 from ckpt.mpi.engine import worlds
 from ckpt.mpi.members.state import private_copy
 from ckpt.mpi.rma.exposed import Dynamic, Exposed, Fixed, size_of
+from ckpt.mpi.rma.shared import NO_MEMORY, SharedPart, host_of, memory_of, share
 from ckpt.mpi.rma.state import WindowState
 from ckpt.mpi.rma.synchronization import Synchronization, flush
 from ckpt.mpi.rma.transfers import Transfers
@@ -44,10 +43,7 @@ FLAVOR_DYNAMIC = NUMBERS["WIN_FLAVOR_DYNAMIC"]
 FLAVOR_SHARED = NUMBERS["WIN_FLAVOR_SHARED"]
 UNIFIED = NUMBERS["WIN_UNIFIED"]
 
-_SHARED = (
-    "ranks that store into each other's memory send no messages, so no checkpoint could tell what was stored before it; use "
-    "Win.Allocate with Put, Get and Accumulate"
-)
+_SHARED = f"{NO_MEMORY}; use Win.Allocate with Put, Get and Accumulate"
 
 
 def handle_of(engine: Any, shared: WindowState) -> Win:
@@ -87,11 +83,17 @@ class Win(Transfers, Synchronization, HasAttributes):
     def Allocate_shared(
         cls, size: int, disp_unit: int = 1, info: Info = INFO_NULL, comm: Intracomm | None = None
     ) -> Any:
-        """Like Allocate, in a communicator of one rank. NotImplementedError for more ranks: see the header."""
+        """Like Allocate, of memory to which all ranks of `comm` can store directly (:meth:`Shared_query`).
+
+        The ranks' parts follow each other without gaps, unless `info` has ``alloc_shared_noncontig`` = "true".
+        MpiException: as Allocate, and ERR_RMA_SHARED (a rank is on another host). NotImplementedError where several
+        processes compute each rank."""
         nbytes, unit = argument(size, COUNT), argument(disp_unit, COUNT)
-        if comm is not None and comm and comm.Get_size() > 1:
+        if not (comm is not None and comm and isinstance(comm, Intracomm) and comm.Get_size() > 1):
+            return _make(cls, FLAVOR_SHARED, comm, info, unit, _allocated, nbytes)
+        if memory_of(comm._engine) is None:
             raise not_offered("Win.Allocate_shared", _SHARED)
-        return _make(cls, FLAVOR_SHARED, comm, info, unit, _allocated, nbytes)
+        return _make(cls, FLAVOR_SHARED, comm, info, unit, SharedPart, nbytes)
 
     @classmethod
     def Create_dynamic(cls, info: Info = INFO_NULL, comm: Intracomm | None = None) -> Any:
@@ -156,15 +158,23 @@ class Win(Transfers, Synchronization, HasAttributes):
     def Shared_query(self, rank: int) -> tuple[Any, int]:
         """(memory of a rank that this rank can load from and store to directly, its displacement unit).
 
-        That is this rank's own memory; that of others is empty. PROC_NULL: the first rank's. MpiException (ERR_RANK,
-        ERR_RMA_FLAVOR for a dynamic window)."""
+        In a window of Allocate_shared that is the memory of each rank; in another one this rank's own, and that of others is
+        empty. PROC_NULL: that of the first rank which has some. MpiException (ERR_RANK, ERR_RMA_FLAVOR for a dynamic
+        window)."""
         state = self._alive()
         target = self._member(rank)
         if state.pieces is not None:
             raise MpiException(ERR_RMA_FLAVOR, "a dynamic window has no memory to query")
-        if state.rank == (0 if target is None else target):
+        if target is None:
+            target = next((rank for rank, nbytes in enumerate(state.sizes or ()) if nbytes), 0)
+        if isinstance(state.exposed, SharedPart):
+            memory = state.exposed.of(target)
+            return buffer_type()() if memory is None else buffer_type().frombuffer(memory), state.units[
+                target
+            ]
+        if state.rank == target:
             return self.tomemory(), state.unit
-        return buffer_type()(), state.units[0 if target is None else target]
+        return buffer_type()(), state.units[target]
 
     def Get_name(self) -> str:
         return "MPI_WIN_NULL" if self._shared is NULL_PART else self._alive().name
@@ -243,23 +253,29 @@ def _make(cls: Any, flavor: int, comm: Any, info: Info, unit: int, expose: Any, 
     private = private_copy(comm)
     state = WindowState(engine, private, flavor, exposed or Dynamic(), unit, handle_of)
     state.join(comm)
-    mine = (flavor, state.size, unit, str(problem or ""))
+    mine = (flavor, state.size, unit, str(problem or ""), host_of(engine), _has_gaps(info))
     try:
         theirs = private.allgather(mine)
         if problem is not None:
             raise problem
         _agree(theirs)
+        if flavor != FLAVOR_DYNAMIC:
+            state.sizes = tuple([each[1] for each in theirs])
+        if isinstance(exposed, SharedPart):
+            share(state, exposed, [each[4] for each in theirs], has_gaps=theirs[0][5])
     except BaseException:
         state.leave()
         raise
     prepare()
-    if flavor != FLAVOR_DYNAMIC:
-        state.sizes = tuple([each[1] for each in theirs])
     state.units = tuple([each[2] for each in theirs])
     state.info.update(info.items())
     with engine.lock:
         engine.windows.add(state)
     return cls._of(state)
+
+
+def _has_gaps(info: Info) -> bool:
+    return dict(info.items()).get("alloc_shared_noncontig") == "true"
 
 
 def _exposed(expose: Any, what: Any, unit: int) -> tuple[Exposed | None, Exception | None]:
@@ -274,12 +290,30 @@ def _exposed(expose: Any, what: Any, unit: int) -> tuple[Exposed | None, Excepti
 
 def _agree(theirs: list[Any]) -> None:
     """Raise if a rank could not do its part, or the ranks make different kinds of windows."""
-    for rank, (flavor, _, _, problem) in enumerate(theirs):
+    for rank, (flavor, _, _, problem, *_) in enumerate(theirs):
         if problem:
             raise MpiException(ERR_OTHER, f"no window: rank {rank} cannot: {problem}")
         if flavor != theirs[0][0]:
             raise MpiException(ERR_WIN, f"rank {rank} makes another kind of window than rank 0")
 
+
+def _memory_at(address: int, nbytes: int) -> Any:
+    """The memory of an open window at this address."""
+    for window in list(worlds.engine().windows.open.values()):
+        exposed = getattr(window, "exposed", None)
+        if isinstance(exposed, SharedPart) and exposed.segment is not None:
+            memory, size = memoryview(exposed.segment), exposed.segment.nbytes
+        elif isinstance(exposed, Fixed) and exposed.nbytes:
+            memory, size = memoryview(exposed.memory).cast("B"), exposed.nbytes
+        else:
+            continue
+        offset = address - address_of(memory)
+        if 0 <= offset <= size - nbytes:
+            return memory[offset : offset + nbytes]
+    return None
+
+
+finders.append(_memory_at)
 
 guard_all(Transfers, Synchronization, Win, direct=frozenset())
 

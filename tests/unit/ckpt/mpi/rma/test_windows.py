@@ -296,18 +296,6 @@ def test_a_rank_that_cannot_make_its_part_fails_all() -> None:
     run_ranks(3, program)
 
 
-def test_shared_memory_is_offered_to_one_rank_and_refused_by_name_to_more() -> None:
-    def program(comm: Any) -> Any:
-        with pytest.raises(NotImplementedError, match=r"Win\.Allocate_shared: .*Win\.Allocate with Put"):
-            Win.Allocate_shared(8, comm=comm)
-
-    run_ranks(2, program)
-    win = MPI.Win.Allocate_shared(8)
-    memory, unit = win.Shared_query(0)
-    assert (len(memory), unit, win.flavor) == (8, 1, MPI.WIN_FLAVOR_SHARED)
-    win.Free()
-
-
 def test_a_window_cannot_be_pickled_by_the_program() -> None:
     import pickle
 
