@@ -159,7 +159,7 @@ class Taker:
                 others.stop()
                 self._refuse_writing_beside(others)
             if memory is not None:
-                memory.stand(epoch)
+                memory.stand(epoch, self._available)
             libraries.copy_out(is_writing=self._is_read(), available=self._available)
             noted = self._runtime.files.cut(epoch)
             prepared = prepare(state, noted)

@@ -41,6 +41,7 @@ _STAND_S: Final = 5.0
 _COPY_S: Final = 5.0
 _COPY_BYTES_S: Final = 200 << 20
 """After so long, and one second for so many bytes, a rank that copies is left behind."""
+_LARGE_BYTES: Final = 1 << 20
 _PAUSE_S: Final = 0.0002
 _LOOK_FOR_DEAD_S: Final = 0.1
 _FALLOC_KEEP_SIZE_PUNCH_HOLE: Final = 1 | 2
@@ -67,7 +68,7 @@ class HostMemory:
         self._owner, self.place, self._number, self._lock = owner, place, number, lock
         self._known: HostTable | None = None
         self._segments: weakref.WeakSet[Segment] = weakref.WeakSet()
-        self._copies: dict[int, bytes] = {}
+        self._copies: dict[int, Any] = {}
         self.token = 0
         """Of the last image of this rank: see the rules."""
         self._is_awaited = False
@@ -196,9 +197,15 @@ class HostMemory:
             finally:
                 self._lock.acquire()
 
-    def stand(self, epoch: int) -> None:
+    def stand(self, epoch: int, available: Callable[[], int | None]) -> None:
         """All threads of the program stand still: wait until all members do, then copy the own parts. :meth:`leave` must
-        follow, also if this has failed. Raises NotTogether, NoImage."""
+        follow, also if this has failed. ``available()``: bytes of memory that this rank can still get; None: nobody knows.
+        Raises NotTogether, NoImage."""
+        needed, left = sum(each.part[1] for each in self._segments), available()
+        if left is not None and needed > left:
+            raise NoImage(
+                f"{needed} bytes of shared memory cannot be copied: {left} bytes of memory are left"
+            )
         token = int.from_bytes(os.urandom(8), "little") | 1
         with self._changed() as table:
             self._require_all(table)
@@ -206,7 +213,7 @@ class HostMemory:
         until = time.monotonic() + _STAND_S
         while not self._is_together(epoch, until):
             time.sleep(_PAUSE_S)
-        self._copies = {id(each): bytes(each.own_part()) for each in self._segments}
+        self._copies = {id(each): _copy_of(each.own_part()) for each in self._segments}
         with self._changed() as table:
             if not table.copied(self._number):
                 raise NoImage("the other ranks that share memory have gone on: copying it has taken too long")
@@ -312,6 +319,16 @@ def _reserve(table: Shared, fd: int, end: int) -> None:
 
 def _whole_pages(nbytes: int) -> int:
     return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _copy_of(memory: memoryview) -> Any:
+    """For a large one, the kernel provides the pages at once: else each would be a fault, for as long again."""
+    if memory.nbytes < _LARGE_BYTES:
+        return bytes(memory)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+    copy = mmap.mmap(-1, memory.nbytes, flags=flags)
+    copy[:] = memory
+    return copy
 
 
 def _lives(pid: int) -> bool:

@@ -32,7 +32,7 @@ class Rank:
     """What has a `HostMemory` as its attribute ``shared_memory``: found by number after a pickle."""
 
     def __init__(self, number: int, fd: int) -> None:
-        self.epoch = 0
+        self.epoch, self.left = 0, 1 << 30
         self.lock = threading.Lock()
         self.number, self.shared_memory = number, HostMemory(self, (os.getpid(), fd), number, self.lock)
         _ranks[number] = self
@@ -47,7 +47,7 @@ class Rank:
     def stands(self, epoch: int = 1) -> Exception | None:
         with self.lock:
             try:
-                self.shared_memory.stand(epoch)
+                self.shared_memory.stand(epoch, lambda: self.left)
             except Exception as failure:
                 return failure
         return None
@@ -227,6 +227,24 @@ def test_who_copies_for_too_long_has_no_image(make: Make, monkeypatch: pytest.Mo
         now.stand(0, 1, 0)
     slow.append(ranks[1].stands())
     assert isinstance(slow[0], NoImage) and "taken too long" in str(slow[0])
+
+
+@pytest.mark.parametrize("nbytes", [8, 3 << 20])
+def test_where_there_is_no_memory_for_a_copy_the_image_fails_by_name(make: Make, nbytes: int) -> None:
+    ranks = make(1)
+    (segment,) = window(ranks, nbytes)
+    segment.own_part()[-1] = 5
+    assert ranks[0].gathers() == "" and ranks[0].stands() is None
+    content = ranks[0].shared_memory.content_of(segment)
+    assert len(content) == nbytes and content[-1] == 5
+    ranks[0].shared_memory.leave()
+    ranks[0].left = nbytes - 1
+    assert ranks[0].gathers(2) == ""
+    failure = ranks[0].stands(2)
+    assert isinstance(failure, NoImage) and f"{nbytes} bytes of shared memory cannot be copied" in str(
+        failure
+    )
+    ranks[0].shared_memory.leave()
 
 
 def test_when_one_withdraws_the_others_try_again(make: Make) -> None:
