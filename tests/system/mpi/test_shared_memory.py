@@ -51,6 +51,7 @@ STORES = """
                 sum(range(50))
             parts[(group.rank + 1) % group.size][:] += turn + rank
             whose[0] += 1
+        comm.Barrier()
 
         def add(mine=parts[group.rank]):
             for at in range(0, items, 7):
@@ -61,6 +62,7 @@ STORES = """
         thread.start()
         sum(range(20000))
         thread.join()
+        comm.Barrier()
         win.Lock(0)
         win.Accumulate(np.ones(1, "q"), 0)
         win.Unlock(0)
