@@ -59,6 +59,9 @@ _OWN_LIMIT_NS = 120_000_000_000
 class Imager:
     """The images of one rank. All methods except :meth:`tick` and :meth:`where` are called under the runtime's lock."""
 
+    _gathers = False
+    """The main thread waits, in a look, for ranks that share memory with this one."""
+
     def __init__(self, runtime: RankContext) -> None:
         self._runtime = runtime
         self.epoch: int = runtime.spec["epoch"]
@@ -69,8 +72,6 @@ class Imager:
         self.taker = Taker(runtime)
         self.limit_ns: int = int(runtime.spec.get("options", {}).get("image_limit_ns") or _OWN_LIMIT_NS)
         self.places = Places(runtime, self._frames_to_skip())
-        self._gathers = False
-        """The main thread waits, in a look, for ranks that share memory with this one."""
         self._waiting: Sequence[int] = ()  # ranks whose programs wait for the round of this question
         self._awaited_epoch = 0  # the epoch of the round for which this rank's program waits; 0: none
         self.awaited_round_failed = False

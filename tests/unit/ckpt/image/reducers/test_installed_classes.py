@@ -401,3 +401,41 @@ def test_a_class_with_a_getstate_and_a_finalizer_is_made_by_its_own_way(tmp_path
     """
     assert after_restart(tmp_path, library, program) == "a.nc\n"
     assert was_made_again(tmp_path)
+
+
+PROTOCOLS = """
+    import abc
+    from typing import Protocol
+
+    class HasName(Protocol):
+        name: str
+
+    class Asked(abc.ABCMeta):
+        def __subclasscheck__(cls, other):
+            raise TypeError("nobody may ask")
+
+    class Base(metaclass=Asked):
+        pass
+
+    class Settings(HasName):
+        def __init__(self):
+            self.name, self.parts = "settings", []
+
+    class Other(Base):
+        def __init__(self, settings):
+            self.settings = settings
+"""
+
+
+def test_a_class_that_derives_from_a_protocol_is_asked_nothing(tmp_path: Path) -> None:
+    # No checkpoint of a program under coverage: "Instance and class checks can only be used with @runtime_checkable protocols".
+    program = """
+        import lib
+        class Own(lib.HasName):
+            pass
+        settings, own = lib.Settings(), Own()
+        other, own.name = lib.Other(settings), "own"
+        driver_tick()
+        print(settings.name, settings.parts, own.name, other.settings is settings)
+    """
+    assert after_restart(tmp_path, PROTOCOLS, program) == "settings [] own True\n"
