@@ -428,7 +428,7 @@ PROTOCOLS = """
 
 
 def test_a_class_that_derives_from_a_protocol_is_asked_nothing(tmp_path: Path) -> None:
-    # No checkpoint of a program under coverage: "Instance and class checks can only be used with @runtime_checkable protocols".
+    # No checkpoint of a program under coverage: "checks can only be used with @runtime_checkable protocols".
     program = """
         import lib
         class Own(lib.HasName):
