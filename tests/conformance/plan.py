@@ -81,10 +81,6 @@ TESTS_LEFT_OUT = (
     ("test_msgspec.*CuPy*", "CUDA buffers are not offered"),
     ("test_msgspec.*Numba*", "CUDA buffers are not offered"),
     ("test_msgspec.TestMessageVectorW.testMessageCAIBuf", "CUDA buffers are not offered"),
-    (
-        "test_win.TestWinAllocateSharedWorld.*",
-        "memory that several ranks store into directly cannot be part of a consistent checkpoint",
-    ),
     ("test_package.*", "about the installed package's files"),
     ("test_toplevel.TestConfig.*", "about the installed package's files"),
     (
