@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpt.errors import NotReplicable
 from ckpt.mpi.base.constants import PROC_NULL
@@ -29,6 +29,9 @@ from ckpt.mpi.requests.request import Request
 from ckpt.mpi.rma import wire
 from ckpt.mpi.rma.exposed import bounds, out_of_range
 from ckpt.mpi.rma.handle import WinHandle
+
+if TYPE_CHECKING:
+    from ckpt.mpi.engine.engine import Engine
 
 _INTEGERS = "bBhHiIlLqQ?"
 
@@ -154,6 +157,8 @@ class Transfers(WinHandle):
             operation = state.origin.get(rank, what, into, own_request=own_request)
             if rank != state.rank and not operation.done:
                 engine.after_send(state.group[rank], 0, state)  # type: ignore[arg-type]
+            if not own_request:
+                _await(engine, operation)
         return operation
 
     def _get_accumulate(
@@ -188,6 +193,8 @@ class Transfers(WinHandle):
             operation = state.origin.ask(rank, action, body, into, own_request=own_request)
             if rank != state.rank:
                 engine.after_send(state.group[rank], len(data), state)  # type: ignore[arg-type]
+            if not own_request:
+                _await(engine, operation)
         return operation
 
     def _check_access(self, rank: int) -> None:
@@ -269,6 +276,13 @@ class Transfers(WinHandle):
         if datatype is not None and datatype.code != code and op != NO_OP:
             raise MpiException(ERR_TYPE, "the elements here and at the target have different types")
         return what._replace(code=code, operation=op._name)
+
+
+def _await(engine: Engine, operation: Operation) -> None:
+    """Where all ranks are on one host, what a call reads is there when it returns. The standard gives it to a program only
+    with the next synchronization, but programs rely on that, since windows of MPI libraries are shared memory there."""
+    if engine.one_host and not operation.done:
+        engine.wait(operation)
 
 
 def _beginning(into: BufferSpec, nbytes: int) -> BufferSpec:

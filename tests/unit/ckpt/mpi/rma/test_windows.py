@@ -296,6 +296,35 @@ def test_a_rank_that_cannot_make_its_part_fails_all() -> None:
     run_ranks(3, program)
 
 
+def test_on_one_host_what_is_read_is_there_when_the_call_returns() -> None:
+    # pshmem's lock looks at what Get has read without a Flush before, and gave the lock to several ranks at once.
+    def program(comm: Any) -> None:
+        comm._engine.one_host = True
+        win = Win.Allocate(32, 8, comm=comm)
+        one, seen = np.ones(1, "q"), np.zeros(4, "q")
+        for turn in range(3):
+            win.Lock(0)
+            win.Get(seen, 0)
+            highest = int(seen[0])
+            win.Put(one + highest, 0)
+            win.Get(seen, 0)
+            assert seen[0] == highest + 1
+            win.Fetch_and_op(one, seen[:1], 0)
+            assert seen[0] == highest + 1
+            win.Compare_and_swap(one * 7, one + highest + 1, seen[:1], 0)
+            assert seen[0] == highest + 2
+            win.Get_accumulate(one * (highest + 1), seen[:1], 0, op=MPI.REPLACE)
+            assert seen[0] == 7
+            win.Unlock(0)
+        comm.Barrier()
+        if comm.rank == 0:
+            assert np.frombuffer(win, "q")[0] == 3 * comm.size
+        win.Free()
+
+    for seed in SEEDS:
+        run_ranks(3, program, seed=seed)
+
+
 def test_a_window_cannot_be_pickled_by_the_program() -> None:
     import pickle
 
