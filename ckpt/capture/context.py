@@ -150,6 +150,12 @@ class RankContext(Protocol):
     @property
     def control(self) -> Control: ...
 
+    def look_at_mapped_files(self) -> None:
+        """A checkpoint is near: let the other ranks of this host know which files are mapped here for shared writing."""
+
+    def on_mapped(self, fd: int) -> None:
+        """The program is about to map a file for shared writing. From any thread."""
+
     @property
     def memory_in_use(self) -> HostMemory | None:
         """The memory that this rank shares with others of its host now; None: it shares none."""

@@ -130,6 +130,7 @@ class Imager:
         """Look for a place from now on. ``queue``: have looks called between two instructions of the program."""
         self.search.begin(time.monotonic_ns())
         self.places.begin()
+        self._runtime.look_at_mapped_files()
         assert self._runtime.port is not None
         self._runtime.port.attentive_ns = TICK_NS
         if queue and threading.current_thread() is not threading.main_thread():

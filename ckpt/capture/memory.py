@@ -45,6 +45,11 @@ def shared_files(copied: Collection[int] = ()) -> list[str]:
     return list(dict.fromkeys(each.path for each in found))
 
 
+def number_of(file: os.stat_result) -> int:
+    """The same in all processes of a host, and different for different files but for an unlikely chance."""
+    return (file.st_dev << 40 ^ file.st_ino) & (1 << 64) - 1 or 1
+
+
 def _is_a_file(path: str) -> bool:
     """Is the mapped path a file whose content the program may change?
 

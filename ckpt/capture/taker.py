@@ -142,6 +142,7 @@ class Taker:
         """
 
         port, (previous, epoch), memory = self._runtime.port, label, self._runtime.memory_in_use
+        is_slow = False
         assert port is not None
         declare_deferred(lambda: tuple(port.interrupts.pending))
         self._look_again_for_maps(waited_since_ns)
@@ -159,8 +160,11 @@ class Taker:
                 others.stop()
                 self._refuse_writing_beside(others)
             if memory is not None:
-                memory.stand(epoch, self._available)
+                is_slow = self.choice.mode != "fork" and memory.shares_files
+                memory.stand(epoch, self._available, is_slow=is_slow)
             libraries.copy_out(is_writing=self._is_read(), available=self._available)
+            if memory is not None and not is_slow:
+                memory.copied()
             noted = self._runtime.files.cut(epoch)
             prepared = prepare(state, noted)
         except Exception as failure:  # for example, a file of the program cannot be flushed
@@ -281,7 +285,11 @@ class Taker:
             is_explicit = runtime.explicit is not None
             pid = _fork(None if is_explicit else getattr(job.prepared, "noted", None), others)
         except OSError as failure:
-            if failure.errno not in (errno.ENOMEM, errno.EAGAIN) or (others is not None and others.are_there):
+            memory = runtime.memory_in_use  # the others have gone on, and would store to what is written here
+            must_fork = (others is not None and others.are_there) or (
+                memory is not None and memory.shares_files
+            )
+            if failure.errno not in (errno.ENOMEM, errno.EAGAIN) or must_fork:
                 raise
             self._avoid_fork("the kernel has refused to fork")
             runtime.control.send(

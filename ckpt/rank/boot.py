@@ -85,7 +85,7 @@ def run_rank(
             run = _resumed(runtime, job)
         runtime.files = files_of(runtime, job.key, runtime.options)
         runtime.files.start()
-        if runtime.early or runtime.memory_in_use is not None:
+        if runtime.early or spec.get("resume") is not None:
             from ckpt.rank.putting_back import before_going_on
 
             before_going_on(runtime)

@@ -119,6 +119,7 @@ class Files:
             on_log=note_ours,
             on_directory=self._on_directory,
             on_process=self._on_process,
+            on_mapped=runtime.on_mapped,
             shared=shared,
         )
 

@@ -78,14 +78,16 @@ def before_going_on(runtime: Runtime) -> None:
 
 
 def _wait_for_shared_memory(runtime: Runtime) -> None:
-    """Wait until all ranks that share memory with this one have filled in their parts: nobody may store to one before."""
+    """Wait until all ranks that share memory with this one have filled in their parts: nobody may store to one before. Of
+    mapped files, each rank fills in all that it has mapped."""
+    runtime.look_at_mapped_files()
     memory = runtime.memory_in_use
     while memory is not None:
         with runtime.lock:
             are_all_loaded = runtime.are_all_loaded
-            if not (problem := memory.problem()):
+            if not (problem := memory.problem()) and (are_all_loaded or not memory.has_files):
                 return
-        if are_all_loaded:
+        if problem and are_all_loaded:
             raise IncompatibleImage(
                 f"the program shares memory between ranks (Win.Allocate_shared), and {problem}"
             )

@@ -18,6 +18,7 @@ taken (:mod:`ckpt.capture.imager`), how a rank is started or resumed (:mod:`ckpt
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ckpt.capture.context import RecordedFiles
 from ckpt.capture.hooks import Hooks
 from ckpt.capture.imager import Imager
+from ckpt.capture.memory import number_of, shared_files
 from ckpt.capture.threads import HarmlessThreads
 from ckpt.compat.threads import captured_in_threads
 from ckpt.errors import CkptError, ControlLost, NotEnabled
@@ -160,6 +162,20 @@ class Runtime:
 
             self._shared_memory = HostMemory(self, tuple(place), self.rank, self.lock)
         return self._shared_memory
+
+    def look_at_mapped_files(self) -> None:
+        """See :meth:`ckpt.capture.context.RankContext.look_at_mapped_files`."""
+        if self.spec.get("local_size", 1) < 2:
+            return
+        files = frozenset(number_of(os.stat(path)) for path in shared_files() if os.path.exists(path))
+        if (files or self._shared_memory is not None) and self.shared_memory is not None:
+            self.shared_memory.map_files(files)
+
+    def on_mapped(self, fd: int) -> None:
+        """See :meth:`ckpt.capture.context.RankContext.on_mapped`."""
+        if self.spec.get("local_size", 1) > 1 and self.shared_memory is not None:
+            with contextlib.suppress(OSError):
+                self.shared_memory.map_files(frozenset([number_of(os.fstat(fd))]), all_of_them=False)
 
     @property
     def memory_in_use(self) -> HostMemory | None:

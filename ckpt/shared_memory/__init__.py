@@ -1,4 +1,5 @@
-"""Memory that ranks of one host share (`MPI.Win.Allocate_shared`), as a part of their images.
+"""Memory that ranks of one host share, as a part of their images: windows (`MPI.Win.Allocate_shared`), and files that
+several ranks have mapped for shared writing (`numpy.memmap`, `mmap`, `multiprocessing.shared_memory`).
 
 A store into such memory is no message, so nothing tells whether it came before an image or after it. Therefore the ranks
 that share memory take their images at one instant: all of them stand still, each copies its own part, and only then do they

@@ -68,6 +68,7 @@ class HostMemory:
         self._owner, self.place, self._number, self._lock = owner, place, number, lock
         self._known: HostTable | None = None
         self._segments: weakref.WeakSet[Segment] = weakref.WeakSet()
+        self._files: frozenset[int] = frozenset()
         self._copies: dict[int, Any] = {}
         self.token = 0
         """Of the last image of this rank: see the rules."""
@@ -146,7 +147,29 @@ class HostMemory:
 
     @property
     def is_in_use(self) -> bool:
-        return any(segment.is_open for segment in self._segments)
+        """Has this rank memory in common with another one, or could it have some at any moment?"""
+        return bool(self._files) or any(segment.is_open for segment in self._segments)
+
+    @property
+    def has_files(self) -> bool:
+        return bool(self._files)
+
+    @property
+    def shares_files(self) -> bool:
+        """Perhaps, where a rank that has the table is stopped."""
+        try:
+            with self._changed() as table:
+                return self._number in table.slots and table.shares_files(self._number)
+        except NotTogether:
+            return True
+
+    def map_files(self, files: frozenset[int], *, all_of_them: bool = True) -> None:
+        """These files are mapped for shared writing here, beside others if not ``all_of_them``. The lock is not needed."""
+        files = files if all_of_them else files | self._files
+        if files != self._files:
+            with contextlib.suppress(NotTogether), self._changed() as table:  # said at the next look
+                table.map_files(self._number, os.getpid(), self.epoch, files)
+                self._files = files
 
     def rests(self, epoch: int) -> str:
         """Is it useless to look for a place now? "": no; else which members are not at theirs. This rank has waited for them
@@ -197,10 +220,11 @@ class HostMemory:
             finally:
                 self._lock.acquire()
 
-    def stand(self, epoch: int, available: Callable[[], int | None]) -> None:
-        """All threads of the program stand still: wait until all members do, then copy the own parts. :meth:`leave` must
-        follow, also if this has failed. ``available()``: bytes of memory that this rank can still get; None: nobody knows.
-        Raises NotTogether, NoImage."""
+    def stand(self, epoch: int, available: Callable[[], int | None], *, is_slow: bool = False) -> None:
+        """All threads of the program stand still: wait until all members do, then copy the own parts of windows. Mapped
+        files are copied next, by others; :meth:`copied` and :meth:`leave` must follow, the second also if this has failed.
+        ``available()``: bytes of memory that this rank can still get; None: nobody knows. ``is_slow``: files are not
+        copied, but what is mapped is written at once. Raises NotTogether, NoImage."""
         needed, left = sum(each.part[1] for each in self._segments), available()
         if left is not None and needed > left:
             raise NoImage(
@@ -209,11 +233,16 @@ class HostMemory:
         token = int.from_bytes(os.urandom(8), "little") | 1
         with self._changed() as table:
             self._require_all(table)
+            self._require_images(table, epoch)
+            table.slots[self._number].is_slow = int(is_slow)
             table.stand(self._number, epoch, token)
         until = time.monotonic() + _STAND_S
         while not self._is_together(epoch, until):
             time.sleep(_PAUSE_S)
         self._copies = {id(each): _copy_of(each.own_part()) for each in self._segments}
+
+    def copied(self) -> None:
+        """All that this rank shares is copied, or written: the others may go on. Raises NoImage."""
         with self._changed() as table:
             if not table.copied(self._number):
                 raise NoImage("the other ranks that share memory have gone on: copying it has taken too long")
@@ -224,6 +253,7 @@ class HostMemory:
                 self.token = table.token
                 return True
             self._drop_dead(table)
+            self._require_images(table, epoch)
             missing = table.missing(self._number, epoch)
             if (missing or time.monotonic() > until) and table.withdraw(self._number):
                 raise NotTogether(_have_not_come(missing))
@@ -250,9 +280,9 @@ class HostMemory:
             return True
         self._drop_dead(table)
         table.copied(self._number)
-        if not table.waits_for(self._number):
+        if not (waits_for := table.waits_for(self._number)):
             return True
-        if time.monotonic() > until:
+        if time.monotonic() > until and not any(table.slots[each].is_slow for each in waits_for):
             table.give_up(self._number)
             return True
         return False
@@ -301,6 +331,12 @@ class HostMemory:
             self._looked_for_dead = now
             table.drop([number for number, slot in table.members() if not _lives(slot.pid)])
 
+    def _require_images(self, table: Shared, epoch: int) -> None:
+        if table.is_passed_over(self._number, epoch):
+            raise NoImage(
+                "a file was mapped for shared writing while the checkpoint was taken, which another rank has mapped, too"
+            )
+
     def _require_all(self, table: Shared) -> None:
         present = {number for number, _ in table.members()}
         for segment in self._segments:
@@ -346,6 +382,6 @@ def _have_not_come(missing: list[int]) -> str:
         return "the ranks that share memory do not stand still at one time"
     which = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
     return (
-        f"rank{'s' if len(missing) > 1 else ''} {which}, with which this rank shares memory (Win.Allocate_shared), "
+        f"rank{'s' if len(missing) > 1 else ''} {which}, with which this rank shares memory (a window, a mapped file), "
         f"{'have' if len(missing) > 1 else 'has'} not come to a place where it can be captured"
     )

@@ -11,7 +11,9 @@
     together    all members stand. From here on nobody can withdraw; each copies its own part
     copied      the part is copied, and must not change the image any more; the rank goes on when nobody is together
 
-A *member* is a rank with an open window; all members of a host stand together, whichever windows they have in common.
+A *member* is a rank with an open window, or one that has mapped a file for shared writing which another rank has mapped,
+too; all members of a host stand together, whatever they have in common. A rank that has files which no other rank has mapped
+stands alone, for the case that another one maps them meanwhile.
 
 Rules (tests/model/shared_memory.py leaves them out one by one)
 
@@ -21,6 +23,8 @@ Rules (tests/model/shared_memory.py leaves them out one by one)
   stores to new memory before :func:`may_store`: all members have told each other the epoch of their last images, twice, and
   all have told the same one. What was told the second time was looked up when all were members. So the images up to that
   epoch came before all stores, and all members stand together for each later one.
+- A file may be stored to as soon as it is mapped. So a rank has no image of an epoch if another rank, which has a file in
+  common with it, has had its image of that epoch without it; also if that other rank has died since.
 - Who copies for so long that the others go on without it (:meth:`Table.give_up`) has no image of this epoch.
 - A member that has died is none any more.
 
@@ -37,8 +41,9 @@ from typing import Final
 
 from ckpt.transport.records import dataclass
 
-__all__ = ["COPIED", "GATHERED", "RUNNING", "STANDING", "TOGETHER", "Slot", "Table", "may_store"]
+__all__ = ["COPIED", "GATHERED", "MANY", "RUNNING", "STANDING", "TOGETHER", "Slot", "Table", "may_store"]
 
+MANY: Final = 0
 RUNNING: Final = 0
 GATHERED: Final = 1
 STANDING: Final = 2
@@ -49,7 +54,8 @@ COPIED: Final = 4
 @dataclass(slots=True)
 class Slot:
     """One rank. ``windows``: how many it has open; ``epoch``: what ``phase`` is for; ``done``: the epoch of its last image,
-    ``token``: that of the same."""
+    ``token``: that of the same; ``is_slow``: it copies for as long as it takes to write its image; ``files``: numbers of
+    files, and :data:`MANY` where these are not all."""
 
     pid: int = 0
     windows: int = 0
@@ -57,6 +63,14 @@ class Slot:
     epoch: int = 0
     done: int = 0
     token: int = 0
+    is_slow: int = 0
+    is_dead: int = 0
+    files: frozenset[int] = frozenset()
+
+    def shares_files_with(self, other: Slot) -> bool:
+        if MANY in self.files or MANY in other.files:
+            return bool(self.files and other.files)
+        return not self.files.isdisjoint(other.files)
 
 
 class Table:
@@ -69,15 +83,34 @@ class Table:
         self.token = 0
 
     def members(self) -> Iterator[tuple[int, Slot]]:
-        return ((number, slot) for number, slot in self.slots.items() if slot.windows)
+        return (
+            (number, slot)
+            for number, slot in self.slots.items()
+            if not slot.is_dead and (slot.windows or self.shares_files(number))
+        )
+
+    def shares_files(self, me: int) -> bool:
+        mine = self.slots[me]
+        return bool(mine.files) and any(
+            number != me and not slot.is_dead and mine.shares_files_with(slot)
+            for number, slot in self.slots.items()
+        )
 
     # -- members -----------------------------------------------------------------------------------
 
     def join(self, me: int, pid: int, done: int, token: int) -> None:
         """A window is made here, or comes from an image. ``done``, ``token``: of the last image."""
+        slot = self._here(me, pid, done)
+        slot.windows, slot.token = slot.windows + 1, token
+
+    def map_files(self, me: int, pid: int, done: int, files: frozenset[int]) -> None:
+        """These files are mapped for shared writing here, or are about to be."""
+        self._here(me, pid, done).files = files
+
+    def _here(self, me: int, pid: int, done: int) -> Slot:
         slot = self.slots.setdefault(me, Slot())
-        slot.pid, slot.windows = pid, slot.windows + 1
-        slot.done, slot.token = max(slot.done, done), token
+        slot.pid, slot.is_dead, slot.done = pid, 0, max(slot.done, done)
+        return slot
 
     def part(self, me: int) -> None:
         """A window is freed here."""
@@ -86,7 +119,7 @@ class Table:
     def drop(self, dead: Collection[int]) -> None:
         """These ranks have died."""
         for number in dead:
-            self.slots[number] = Slot()
+            self.slots[number].windows, self.slots[number].is_dead = 0, 1
         self._come_together()
 
     # -- coming together ---------------------------------------------------------------------------
@@ -96,14 +129,26 @@ class Table:
 
     def missing(self, me: int, epoch: int) -> list[int]:
         """The other members that are not on their way to the images of this epoch."""
+        members = dict(self.members())
         return [
             number
-            for number, slot in self.members()
-            if number != me and slot.done < epoch and (slot.phase == RUNNING or slot.epoch != epoch)
+            for number, slot in members.items()
+            if number != me
+            and me in members
+            and slot.done < epoch
+            and (slot.phase == RUNNING or slot.epoch != epoch)
         ]
 
+    def is_passed_over(self, me: int, epoch: int) -> bool:
+        mine = self.slots[me]
+        return any(
+            number != me and slot.done >= epoch and mine.shares_files_with(slot)
+            for number, slot in self.slots.items()
+            if not (mine.phase >= TOGETHER and slot.token == mine.token)
+        )
+
     def stand(self, me: int, epoch: int, token: int) -> None:
-        """``token``: drawn by the caller, used if it is the last one."""
+        """``token``: drawn by the caller, used if it is the last one. The caller has looked whether it is passed over."""
         self._enter(me, STANDING, epoch)
         self._come_together(token)
 
@@ -123,21 +168,28 @@ class Table:
         slot.phase, slot.epoch = phase, epoch
 
     def _come_together(self, token: int = 0) -> None:
-        epoch = max((slot.epoch for _, slot in self.members() if slot.phase == STANDING), default=0)
-        awaited = [slot for _, slot in self.members() if slot.done < epoch]
-        if not awaited or any(slot.phase != STANDING or slot.epoch != epoch for slot in awaited):
-            return
-        self.token = token or self.token + 1
-        for slot in awaited:
-            slot.phase, slot.token = TOGETHER, self.token
+        members = [slot for _, slot in self.members()]
+        epoch = max((slot.epoch for slot in members if slot.phase == STANDING), default=0)
+        awaited = [slot for slot in members if slot.done < epoch]
+        if any(slot.phase != STANDING or slot.epoch != epoch for slot in awaited):
+            awaited = []
+        alone = [
+            slot
+            for slot in self.slots.values()
+            if slot.phase == STANDING and all(slot is not each for each in members)
+        ]
+        for slot in (*awaited, *alone):
+            self.token = token = token or self.token + 1
+            slot.phase, slot.token = TOGETHER, token
 
     # -- going on ----------------------------------------------------------------------------------
 
     def copied(self, me: int) -> bool:
-        """The own part is copied. ``False``: too late, the others have gone on."""
+        """The own part is copied. ``False``: too late, the others have gone on; or one has mapped a file meanwhile."""
         slot = self.slots[me]
+        is_passed_over = self.is_passed_over(me, slot.epoch)
         slot.phase, slot.done = COPIED, slot.epoch
-        return slot.epoch > self.given_up
+        return slot.epoch > self.given_up and not is_passed_over
 
     def waits_for(self, me: int) -> list[int]:
         """The members that still copy, for the images of which this rank's is one."""

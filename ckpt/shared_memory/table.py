@@ -3,7 +3,7 @@
 ::
 
     bytes 0 … 63         number of slots, first byte that is free, given_up, token
-    64 (n + 1) …         the slot of process n
+    256 (n + 1) …        the slot of process n
     BEGIN …              memory of windows
 
 Each change is made under a lock of the file (flock(2)), which the kernel releases when its holder dies. A holder may have
@@ -21,17 +21,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from ckpt.shared_memory._mapping import Mapping
-from ckpt.shared_memory.rules import Slot, Table
+from ckpt.shared_memory.rules import MANY, Slot, Table
 
 __all__ = ["BEGIN", "MOST_SLOTS", "Busy", "HostTable", "Place", "Shared", "opened"]
 
 Place = tuple[int, int]
 """Where the file is: the agent's process id, and the number of its descriptor."""
-BEGIN: Final = 1 << 20
-MOST_SLOTS: Final = BEGIN // 64 - 1
+BEGIN: Final = 4 << 20
+_SLOT_BYTES: Final = 256
+MOST_SLOTS: Final = BEGIN // _SLOT_BYTES - 1
 _HEAD: Final = struct.Struct("<4Q")
-_SLOT: Final = struct.Struct("<6Q")
-_SLOT_BYTES: Final = 64
+_SLOT: Final = struct.Struct("<9Q")
+_MOST_FILES: Final = (_SLOT_BYTES - _SLOT.size) // 8
 _LOCK_S: Final = 1.0
 _PAUSE_S: Final = 0.0005
 
@@ -84,16 +85,23 @@ class HostTable:
         count, free_at, table.given_up, table.token = _HEAD.unpack_from(self._memory)
         table.free_at = free_at or BEGIN
         for number in range(count):
-            slot = Slot(*_SLOT.unpack_from(self._memory, (number + 1) * _SLOT_BYTES))
-            if slot.pid:
-                table.slots[number] = slot
+            at = (number + 1) * _SLOT_BYTES
+            *fields, count = _SLOT.unpack_from(self._memory, at)
+            if fields[0]:
+                files = struct.unpack_from(f"<{count}Q", self._memory, at + _SLOT.size)
+                table.slots[number] = slot = Slot(*fields)
+                slot.files = frozenset(files)
         return table
 
     def _write(self, table: Shared) -> None:
         """The lock is held until the descriptor is closed."""
         for number, slot in table.slots.items():
-            fields = (slot.pid, slot.windows, slot.phase, slot.epoch, slot.done, slot.token)
-            _SLOT.pack_into(self._memory, (number + 1) * _SLOT_BYTES, *fields)
+            at, files = (number + 1) * _SLOT_BYTES, sorted(slot.files)
+            if len(files) > _MOST_FILES:
+                files = [MANY, *files[: _MOST_FILES - 1]]
+            fields = (slot.pid, slot.windows, slot.phase, slot.epoch, slot.done, slot.token, slot.is_slow)
+            _SLOT.pack_into(self._memory, at, *fields, slot.is_dead, len(files))
+            struct.pack_into(f"<{len(files)}Q", self._memory, at + _SLOT.size, *files)
         head = (max(table.slots, default=-1) + 1, table.free_at, table.given_up, table.token)
         _HEAD.pack_into(self._memory, 0, *head)
 

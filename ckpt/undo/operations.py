@@ -83,9 +83,14 @@ def _opened(path: Any, flags: int) -> list[Operation]:
     return _one("append" if appends else "rewrite", _followed(path))
 
 
+def is_shared_mapping(fd: int, nbytes: int, access: int) -> bool:
+    """Is a file mapped by :class:`mmap.mmap` so that the program's changes reach it? (Perhaps, where it gives flags.)"""
+    return fd >= 0 and access not in (_ACCESS_READ, _ACCESS_COPY)
+
+
 def _mapped(fd: int, access: int) -> list[Operation]:
     """What is mapped may be changed anywhere from then on. Other files than those that are appended to have been kept."""
-    if fd < 0 or access in (_ACCESS_READ, _ACCESS_COPY):
+    if not is_shared_mapping(fd, 0, access):
         return []
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     appends = flags & os.O_ACCMODE == os.O_RDWR and flags & os.O_APPEND

@@ -39,7 +39,14 @@ from typing import Any
 from ckpt.transport.records import NamedTuple
 from ckpt.undo import _watch
 from ckpt.undo.keeping import Keeper, directory_of, look
-from ckpt.undo.operations import SQLITE, canonical_name, is_of_a_directory, operations_of, place_of
+from ckpt.undo.operations import (
+    SQLITE,
+    canonical_name,
+    is_of_a_directory,
+    is_shared_mapping,
+    operations_of,
+    place_of,
+)
 from ckpt.undo.recorder import OpenFile, Operation, Recorder
 from ckpt.undo.records import MARGIN_NS, FileId, LastChange, Uncovered
 from ckpt.undo.sealing import Told, last_changes, seal
@@ -108,11 +115,12 @@ class FileWatch:
         on_log: Callable[[int], None] = lambda fd: None,
         on_directory: Callable[[str], None] = lambda directory: None,
         on_process: Callable[[str, str], None] = lambda command, where: None,
+        on_mapped: Callable[[int], None] = lambda fd: None,
         shared: Shared | None = None,
     ) -> None:
         self._shared = shared
         self._named: set[str] = set()  # file systems of this host alone: named in this interval
-        self._on_directory, self._on_process = on_directory, on_process
+        self._on_directory, self._on_process, self._on_mapped = on_directory, on_process, on_mapped
         self._directories: set[str] = set()
         self._processes: set[str] = set()
         self._job, self._key = os.path.realpath(job), key
@@ -391,6 +399,8 @@ class FileWatch:
         if event in _PROCESSES:
             self._on_start(arguments)
             return
+        if event == "mmap.__new__" and is_shared_mapping(*arguments[:3]):
+            self._on_mapped(arguments[0])
         if is_nested or self._cutting == threading.get_ident():
             self._on_nested(event, arguments)
             return

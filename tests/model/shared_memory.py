@@ -38,8 +38,8 @@ class Rank:
         self.tells = -1
         """What it has looked up to tell; -1: nothing."""
         self.is_open = False
-        self.image: tuple[int, tuple[int, ...]] | None = None
-        """How many stores it had made, and what its part had counted."""
+        self.image: tuple[int, tuple[int, ...] | None] | None = None
+        """How many stores it had made, and what its part had counted; None: it has no part."""
         self.copy: tuple[int, ...] | None = None
         self.is_over = False
         """It has its image, or will never have one."""
@@ -54,7 +54,10 @@ class Rank:
 
 
 class World:
-    """`most`: stores, and withdrawals, of each rank; `late`: those that are no members at the beginning."""
+    """`by_file`: the memory is a file, which is mapped instead of a window made. `most`: stores, and withdrawals, of each
+    rank; `late`: those that are no members at the beginning."""
+
+    by_file = False
 
     def __init__(self, size: int, table: Table, most: int, late: frozenset[int]) -> None:
         self.size, self.table, self.most = size, table, most
@@ -62,8 +65,7 @@ class World:
         self.has_given_up = self.has_death = False
         for number, rank in enumerate(self.ranks):
             if number not in late:
-                table.join(number, number + 1, 0, 0)
-                rank.is_member = True
+                self._join(number, rank)
         if not late:
             for rank in self.ranks:
                 rank.is_open = True
@@ -77,7 +79,7 @@ class World:
 
     def key(self) -> tuple[Any, ...]:
         table = self.table
-        slots = [(n, s.windows, s.phase, s.epoch, s.done) for n, s in sorted(table.slots.items())]
+        slots = [(n, s.windows, s.phase, s.epoch, s.done, s.is_dead) for n, s in sorted(table.slots.items())]
         ranks = tuple([rank.key() for rank in self.ranks])
         return ranks, tuple(slots), table.given_up, self.has_given_up, self.has_death
 
@@ -98,14 +100,17 @@ class World:
             if rank.is_open and rank.stores < self.most:
                 yield "store"
             if not rank.is_over:
-                yield "gather" if slot.windows else "image alone"
+                yield "gather" if slot.windows or slot.files else "image alone"
         elif slot.phase == GATHERED:
             if not self.table.missing(number, EPOCH):
                 yield "stand"
             if rank.withdrawals < self.most:
                 yield "withdraw"
-        elif slot.phase == STANDING and rank.withdrawals < self.most:
-            yield "withdraw"
+        elif slot.phase == STANDING:
+            if rank.withdrawals < self.most:
+                yield "withdraw"
+            if self.table.is_passed_over(number, EPOCH):
+                yield "pass over"
         if self.table.slots.get(number) and self.table.is_together(number):
             yield "copy"
         if slot.phase == COPIED:
@@ -113,6 +118,14 @@ class World:
                 yield "leave"
             elif not self.has_given_up:
                 yield "give up"
+
+    def _join(self, number: int, rank: Rank) -> None:
+        rank.is_member = True
+        if self.by_file:
+            self.table.map_files(number, number + 1, rank.epoch, frozenset([1]))
+            rank.is_open = True
+        else:
+            self.table.join(number, number + 1, rank.epoch, 0)
 
     def _opens(self, rank: Rank) -> Iterator[str]:
         if rank.tells >= 0:
@@ -137,8 +150,7 @@ class World:
         table, rank = self.table, self.ranks[number]
         match name:
             case "join":
-                table.join(number, number + 1, int(rank.is_over), 0)
-                rank.is_member = True
+                self._join(number, rank)
             case "look up":
                 rank.tells = rank.epoch
             case "tell":
@@ -153,7 +165,11 @@ class World:
                 if table.withdraw(number):
                     rank.withdrawals += 1
             case "stand":
-                table.stand(number, EPOCH, 0)
+                if table.is_passed_over(number, EPOCH):
+                    table.withdraw(number)
+                    rank.is_over = True  # without an image
+                else:
+                    table.stand(number, EPOCH, 0)
             case "copy":
                 rank.copy = tuple([each.stores for each in self.ranks])
                 if table.copied(number):
@@ -165,8 +181,11 @@ class World:
                 self.has_given_up = True
                 table.give_up(number)
                 table.leave(number)
+            case "pass over":
+                if table.withdraw(number):
+                    rank.is_over = True  # without an image
             case "image alone":
-                rank.image, rank.is_over = (rank.stores, (0,) * self.size), True
+                rank.image, rank.is_over = (rank.stores, None), True
             case "die":
                 self.has_death = rank.is_dead = True
                 if number in table.slots:
@@ -177,8 +196,10 @@ class World:
         images = [rank.image for rank in self.ranks]
         if all(image is not None for image in images):
             made = tuple([image[0] for image in images if image is not None])
+            if any(made) and all(image is None or image[1] is None for image in images):
+                raise RuleBroken(f"nobody has what the ranks have stored: {made}")
             for number, image in enumerate(images):
-                if image is not None and image[1] != made:
+                if image is not None and image[1] not in (made, None):
                     raise RuleBroken(f"part {number} has {image[1]}, the ranks have stored {made}")
 
     @property

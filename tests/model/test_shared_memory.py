@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -63,6 +63,44 @@ def test_every_order_of_two_ranks_is_right(late: frozenset[int], figures: Callab
 def test_every_order_of_three_ranks_is_right(late: frozenset[int]) -> None:
     _, lines = explore(3, Table, late=late)
     assert lines > 10
+
+
+class ByFile(World):
+    by_file = True
+
+
+class ForgetsThePassedOver(Table):
+    """A rank takes its image although another one, which has mapped the same file, has had its image before."""
+
+    def is_passed_over(self, me: int, epoch: int) -> bool:
+        return False
+
+
+class ForgetsTheDead(Table):
+    """What a rank had done before it died does not count."""
+
+    def drop(self, dead: Collection[int]) -> None:
+        super().drop(dead)
+        for number in dead:
+            del self.slots[number]
+
+
+@pytest.mark.parametrize("late", [frozenset(), frozenset({1}), frozenset({0, 1})])
+def test_every_order_of_two_ranks_with_a_mapped_file_is_right(late: frozenset[int]) -> None:
+    assert explore(2, Table, most=2, late=late, world=ByFile)[1] > 10
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("late", [frozenset(), frozenset({2}), frozenset({1, 2})])
+def test_every_order_of_three_ranks_with_a_mapped_file_is_right(late: frozenset[int]) -> None:
+    assert explore(3, Table, late=late, world=ByFile)[1] > 10
+
+
+@pytest.mark.parametrize("rule", [ForgetsThePassedOver, ForgetsTheDead])
+def test_each_rule_of_mapped_files_is_needed(rule: type[Table]) -> None:
+    with pytest.raises(RuleBroken):
+        explore(2, rule, late=frozenset({1}), world=ByFile)
 
 
 @pytest.mark.parametrize("rule", [CopiesAtOnce, GoesOnAtOnce, ForgetsTheSlow])

@@ -48,6 +48,7 @@ class Rank:
         with self.lock:
             try:
                 self.shared_memory.stand(epoch, lambda: self.left)
+                self.shared_memory.copied()
             except Exception as failure:
                 return failure
         return None
@@ -207,26 +208,71 @@ def test_a_rank_goes_on_only_when_the_others_have_copied(make: Make) -> None:
 def test_who_copies_for_too_long_has_no_image(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "_COPY_S", 0.0)
     ranks = make(2)
-    window(ranks)
+    kept = window(ranks)
     beside(*(rank.gathers for rank in ranks))
-    table = ranks[0].shared_memory._table
-    slow: list[Exception | None] = []
+    with ranks[0].shared_memory._table.changed() as (table, _):
+        table.stand(0, 1, 0)
+    ranks[1].shared_memory.stand(1, lambda: None)
+    ranks[0].shared_memory.leave()  # while rank 1 has not copied
+    with pytest.raises(NoImage, match="taken too long"):
+        ranks[1].shared_memory.copied()
+    assert len(kept) == 2
 
-    def copy(memory: HostMemory, standing: Callable[[], bool]) -> bool:
-        if standing() and memory is ranks[1].shared_memory:
-            ranks[0].shared_memory.leave()  # while rank 1 has not copied
-        return True
 
-    genuine = HostMemory._is_together
-    monkeypatch.setattr(
-        HostMemory,
-        "_is_together",
-        lambda self, epoch, until: genuine(self, epoch, until) and copy(self, lambda: True),
-    )
-    with table.changed() as (now, _):
-        now.stand(0, 1, 0)
-    slow.append(ranks[1].stands())
-    assert isinstance(slow[0], NoImage) and "taken too long" in str(slow[0])
+def test_who_writes_its_image_itself_is_waited_for(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "_COPY_S", 0.0)
+    ranks = make(2)
+    kept = window(ranks)
+    beside(*(rank.gathers for rank in ranks))
+    with ranks[0].shared_memory._table.changed() as (table, _):
+        table.stand(0, 1, 0)
+    ranks[1].shared_memory.stand(1, lambda: None, is_slow=True)
+    leaving = threading.Thread(target=ranks[0].shared_memory.leave)
+    leaving.start()
+    leaving.join(0.05)
+    assert leaving.is_alive() and len(kept) == 2
+    ranks[1].shared_memory.leave()
+    leaving.join(10)
+    assert not leaving.is_alive()
+
+
+# ---- mapped files --------------------------------------------------------------------------------------------
+
+
+def test_ranks_that_have_mapped_one_file_stand_together(make: Make) -> None:
+    ranks = make(3)
+    for rank, files in zip(ranks, ({5, 6}, {6, 7}, {8}), strict=True):
+        rank.shared_memory.map_files(frozenset(files))
+    assert [rank.shared_memory.shares_files for rank in ranks] == [True, True, False]
+    assert "rank 1, with which this rank shares memory" in ranks[0].gathers()
+    assert ranks[2].gathers() == "" and ranks[2].stands() is None  # it waits for nobody
+    ranks[2].shared_memory.leave()
+    assert beside(*(rank.gathers for rank in ranks[:2])) == ["", ""]
+    assert beside(*(rank.stands for rank in ranks[:2])) == [None, None]
+
+
+def test_a_file_that_is_mapped_while_images_are_taken_costs_an_image(make: Make) -> None:
+    ranks = make(2)
+    ranks[0].shared_memory.map_files(frozenset([5]))
+    assert ranks[0].gathers() == "" and ranks[0].stands() is None
+    ranks[0].shared_memory.leave()
+    ranks[1].shared_memory.map_files(frozenset([5]), all_of_them=False)
+    assert ranks[1].gathers() == ""
+    failure = ranks[1].stands()
+    assert isinstance(failure, NoImage) and "a file was mapped for shared writing while" in str(failure)
+    ranks[1].shared_memory.leave()
+    assert beside(*(lambda rank=rank: rank.gathers(2) for rank in ranks)) == ["", ""]
+    assert beside(*(lambda rank=rank: rank.stands(2) for rank in ranks)) == [None, None]
+
+
+def test_of_very_many_files_any_may_be_shared(make: Make) -> None:
+    ranks = make(2)
+    ranks[0].shared_memory.map_files(frozenset(range(1, 100)))
+    assert not ranks[0].shared_memory.shares_files
+    ranks[1].shared_memory.map_files(frozenset([1000]))
+    assert ranks[0].shared_memory.shares_files
+    ranks[1].shared_memory.map_files(frozenset())
+    assert not ranks[0].shared_memory.shares_files
 
 
 @pytest.mark.parametrize("nbytes", [8, 3 << 20])

@@ -302,7 +302,7 @@ def test_on_one_host_what_is_read_is_there_when_the_call_returns() -> None:
         comm._engine.one_host = True
         win = Win.Allocate(32, 8, comm=comm)
         one, seen = np.ones(1, "q"), np.zeros(4, "q")
-        for turn in range(3):
+        for _ in range(3):
             win.Lock(0)
             win.Get(seen, 0)
             highest = int(seen[0])
