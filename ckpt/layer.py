@@ -6,9 +6,10 @@ own); `pack` makes one. `LinkState`: one link of the `PortState` of an image. `M
 of `Choices`.
 `use_paths_in(shutil)` has that module work with paths, where a package gives the program functions of its own for files,
 which know no descriptors. `set_local(frame, name, value)` gives a local variable of a running function another value;
-`replace_method(cls, name, method)` gives a class of C another method; `replace_uuid_of_time(function)` and
-`replace_shm_open(function)` put a function in the place of one that the standard library calls, and return that one;
-`name_temporary_files(names)`: `tempfile` takes new names from that iterator.
+`replace_method(cls, name, method)` gives a class of C another method; `unbound(function, name)` stands for a function in
+C, and is no method where a class has it; `replace_uuid_of_time(function)` and `replace_shm_open(function)` put a function in
+the place of one that the standard library calls, and return that one; `name_temporary_files(names)`: `tempfile` takes new
+names from that iterator.
 `wait_for_files()` returns when files may be opened and changed: while an image is loaded that is when all ranks have loaded
 what needs no file; else at once. `when_files_are_back(function)` calls a function then, and returns False where
 that is now.
@@ -19,7 +20,7 @@ from __future__ import annotations
 from ckpt.compat.accelerators import replace_shm_open, replace_uuid_of_time
 from ckpt.compat.memory import set_local
 from ckpt.compat.stdlib import name_temporary_files, use_paths_in
-from ckpt.compat.typeobjects import replace_method
+from ckpt.compat.typeobjects import replace_method, unbound
 from ckpt.image import wait_for_files, when_files_are_back
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.base.envelope import (
@@ -76,6 +77,7 @@ __all__ = [
     "replace_shm_open",
     "replace_uuid_of_time",
     "set_local",
+    "unbound",
     "unpack",
     "use_paths_in",
     "wait_for_files",

@@ -251,6 +251,10 @@ def level_names(logging: Any) -> tuple[dict[int, str], dict[str, int]]:
     return logging._levelToName, logging._nameToLevel
 
 
+LOGGING_BEGAN = "_startTime"
+"""The variable of ``logging`` from which ``relativeCreated`` counts: seconds, from 3.13 on nanoseconds."""
+
+
 def register_handler(logging: Any, handler: Any) -> None:
     """Enter a handler that was made without its ``__init__`` in two tables of ``logging``: handlers by name, and handlers
     that are flushed at the program's end; all versions."""

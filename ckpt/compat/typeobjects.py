@@ -7,7 +7,9 @@ two words (``Objects/typeobject.c``, ``type_new_alloc``), and is ``d_member`` st
 
 from __future__ import annotations
 
+import functools
 import gc
+from collections.abc import Callable
 from typing import Any
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "is_heap",
     "replace_method",
     "set_member",
+    "unbound",
 ]
 
 _OBJECT, _OBJECT_EX, _LONG = 6, 16, 2  # Py_T_OBJECT_EX and the like, of all versions
@@ -66,6 +69,19 @@ def replace_method(cls: type, name: str, method: Any) -> None:
 
     gc.get_referents(cls.__dict__)[0][name] = method
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
+
+
+def unbound(function: Callable[..., Any], name: str) -> Any:
+    """`function`, called `name`, as an attribute that does not become a method of the class that has it (``converter =
+    time.localtime`` in `logging.Formatter`): so are functions in C, and what takes the place of one has to be so, too. No
+    frame is added.
+
+    A partial is no descriptor before 3.14.
+    """
+    made: Any = functools.partial(function)
+    made.__name__ = made.__qualname__ = name
+    made.__module__, made.__doc__ = function.__module__, function.__doc__
+    return made
 
 
 def set_member(obj: Any, member: Any, value: Any) -> bool:

@@ -83,6 +83,8 @@ class Clones:
         self.copy: Copy | None = None
         self.places = {plane: plane for plane in range(self.numbers.replicas)}
         self.empty: list[int] = []
+        self.emptied: dict[int, int] = {}
+        """By place, the replica that was lost there last: of this one is spoken."""
         self.next_plane = self.numbers.replicas
         self.not_before_ns = 0
         self.failures = 0
@@ -113,6 +115,7 @@ class Clones:
             place = self.places.pop(plane, None)
             if place is not None:
                 self.empty.append(place)
+                self.emptied[place] = plane
         copy = self.copy
         if copy is None or copy.plane not in planes:
             return []
@@ -213,8 +216,8 @@ class Clones:
             "ms": took_ms,
         }
         text = (
-            f"replica {plane} of all ranks has taken the place of replica {copy.place}: a copy of replica {copy.donor}, "
-            f"from checkpoint {copy.epoch}"
+            f"replica {plane} of all ranks has taken the place of replica {self.emptied[copy.place]}: a copy of replica "
+            f"{copy.donor}, from checkpoint {copy.epoch}"
         )
         return [Log("replica-cloned", {"rank": None, **fields, "reason": text}), Say(text)]
 
@@ -244,5 +247,5 @@ class Clones:
         if why in self._said:
             return []
         self._said.add(why)
-        text = f"replica {place} of the ranks is not replaced now: {why}"
+        text = f"replica {self.emptied[place]} of the ranks is not replaced now: {why}"
         return [Log("not-replaced", {"place": place, "reason": why}), Say(text)]

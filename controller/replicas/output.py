@@ -60,25 +60,21 @@ class _Stream:
         if at < length:
             raise OSError(f"{self.paths[donor]} has only {at} of {length} bytes")
 
-    def join(self, copy: int) -> Conflict | None:
+    def join(self, copy: int) -> None:
         """This copy has a voice from now on."""
         path = self.paths[copy] = self.path(copy)
         fd = self.fds[copy] = open_regular(path, os.O_RDONLY)
         text = os.pread(fd, os.fstat(fd).st_size, 0)
         self.read_bytes[copy] = len(text)
-        return self.vote.join(copy, text, os.pread(self.printed, self.again_bytes, 0))
+        self.vote.join(copy, text, os.pread(self.printed, self.again_bytes, 0))
 
-    def read(self) -> list[Conflict]:
+    def read(self) -> None:
         """Feed what the replicas have written since."""
-        found = []
         for replica in list(self.vote.ahead):
             data = os.pread(self.fds[replica], _READ_BYTES, self.read_bytes[replica])
             if data:
                 self.read_bytes[replica] += len(data)
-                conflict = self.vote.write(replica, data)
-                if conflict is not None:
-                    found.append(conflict)
-        return found
+                self.vote.write(replica, data)
 
     def before(self, length: int) -> bytes:
         """The first `length` bytes, as printed; what was not printed (standard error is not waited for), as a replica has
@@ -122,14 +118,12 @@ class ReplicaOutput:
         has_text = False
         conflicts: list[tuple[int, Conflict]] = []
         for each in self._streams:
-            found = each.read()
+            each.read()
             text, conflict = each.vote.take()
-            if conflict is not None:
-                found.append(conflict)
-            if found and each.stream == "err":
+            if conflict is not None and each.stream == "err":
                 text += each.vote.rest(min(each.vote.ahead))
-            elif found:
-                conflicts += [(each.rank, conflict) for conflict in found]
+            elif conflict is not None:
+                conflicts.append((each.rank, conflict))
             if text:
                 has_text = True
                 self._print(each, text)
@@ -164,9 +158,7 @@ class ReplicaOutput:
     def join(self, copy: int) -> None:
         """The text of this copy counts from now on."""
         for each in self._streams:
-            conflict = each.join(copy)
-            if conflict is not None and each.stream == "out":
-                self._on_conflict(each.rank, conflict)
+            each.join(copy)
 
     def await_printed(self, lengths: Sequence[int], then: Callable[[], None]) -> None:
         """Call `then` once so many bytes of each rank's standard output are agreed on. A later call replaces this one."""

@@ -157,7 +157,8 @@ class ReplicaSupervisor(Copies):
             case TextDiffers():
                 return self._text_differs(event, now_ns)
             case OutputRead(incarnation=incarnation):
-                self.is_read = incarnation == self.incarnation
+                # While planes are asked, text that differs has been told in vain: then it has to be read again.
+                self.is_read = incarnation == self.incarnation and self.inquiry is None
                 return self._check_outcomes(now_ns)
             case Tick():
                 actions = super()._dispatch(event, now_ns)
@@ -265,7 +266,7 @@ class ReplicaSupervisor(Copies):
         for plane in planes:
             self.outcomes.pop(plane, None)
             self.ends.forget(plane)
-        self.is_late = False
+        self.is_late = self.is_read = False  # without them, the text of those that are left may differ
         for vote in self.votes:
             vote.drop(list(planes))
         actions += self.clones.lost(planes, why, now_ns=now_ns)

@@ -2,7 +2,8 @@
 
     agreed     as many replicas as are needed have written these bytes: they may be printed
     behind     a replica has not written yet what the others agreed on: it has to write the same later
-    odd        a replica has written something else than what is agreed
+    odd        a replica has written something else than what is agreed: its text counts no more, and it is told again until
+               it is dropped
     no vote    none of the texts can get as many voices as are needed any more
 
 Needed are more than half of the replicas that the rank began with, or all that are left if these are fewer; and where some
@@ -52,60 +53,66 @@ class TextVote:
         """What each replica has written beyond what is agreed."""
         self.behind = dict.fromkeys(range(replicas), b"")
         """What is agreed and each replica has not written yet."""
+        self.odd: dict[int, int] = {}
+        """Where each replica that differs from what is agreed has begun to; what it writes from there on is at no known
+        place of the text, and is compared with nothing."""
         self.agreed = 0
 
     @property
     def needed(self) -> int:
         return min(self.majority, len(self.ahead))
 
-    def join(self, replica: int, text: bytes, agreed: bytes) -> Conflict | None:
+    def join(self, replica: int, text: bytes, agreed: bytes) -> None:
         """A copy has a voice from now on, which has written `text` until now; `agreed`: all that is agreed."""
+        self.odd.pop(replica, None)
         self.ahead[replica], self.behind[replica] = b"", agreed
-        return self.write(replica, text)
+        self.write(replica, text)
 
     def drop(self, replicas: Iterable[int]) -> None:
         """These replicas have no voice any more."""
         for replica in replicas:
             self.ahead.pop(replica, None)
             self.behind.pop(replica, None)
+            self.odd.pop(replica, None)
 
-    def write(self, replica: int, data: bytes) -> Conflict | None:
+    def write(self, replica: int, data: bytes) -> None:
         """A replica has written `data`."""
         if replica not in self.ahead:
-            return None
+            return
         due = self.behind[replica]
         same = common(due, data)
         self.ahead[replica] += data[same:]
         if same < min(len(due), len(data)):
             self.behind[replica] = b""
-            return Conflict((replica,), self.agreed - len(due) + same)
-        self.behind[replica] = due[same:]
-        return None
+            self.odd[replica] = self.agreed - len(due) + same
+        else:
+            self.behind[replica] = due[same:]
 
     def take(self) -> tuple[bytes, Conflict | None]:
         """The bytes that have become agreed, and what conflicts with them."""
         text = b""
         if not self.ahead:
             return text, None  # all are lost
-        sizes = range(self.needed, len(self.ahead) + 1)
-        for group in (group for size in sizes for group in combinations(sorted(self.ahead), size)):
+        heard = sorted(self.ahead.keys() - self.odd.keys())
+        sizes = range(self.needed, len(heard) + 1)
+        for group in (group for size in sizes for group in combinations(heard, size)):
             if not self.lineage.decides(group, self.ahead.keys() - set(group)):
                 continue
             first = self.ahead[group[0]]
             size = min((common(first, self.ahead[other]) for other in group[1:]), default=len(first))
             if size > len(text):
                 text = first[:size]
-        odd = []
-        for replica, written in self.ahead.items():
+        for replica in heard:
+            written = self.ahead[replica]
             same = common(text, written)
             if same < min(len(text), len(written)):
-                odd.append(replica)
+                self.odd[replica] = self.agreed + same
             else:
                 self.behind[replica] += text[same:]
                 self.ahead[replica] = written[same:]
         self.agreed += len(text)
-        if odd:
-            return text, Conflict(tuple(odd), self.agreed)
+        if self.odd:
+            return text, Conflict(tuple(sorted(self.odd)), min(self.odd.values()))
         return text, self._no_vote()
 
     def rest(self, replica: int) -> bytes:

@@ -3,6 +3,7 @@
     inspect_raw      attributes, keys and items, read past the methods of a class
     _lookup          in C: the pickler's question about every object; the tables of sets; searches of the imported modules;
                      comparisons with notes
+    import_times     values that are times of the moment
     keyed            dictionaries and sets that are filled before their keys are complete
     _clock           clocks that show something else than the host's
     c_stack, _deep   the stack of C: is it large enough; a call on a larger one

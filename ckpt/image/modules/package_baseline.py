@@ -4,7 +4,7 @@
 A note is a *shallow copy* of one thing: of a module's variables, of a class's attributes, or of a container or instance
 that is found from there, six levels deep: ``mpmath.mp``, ``mp._prec_rounding``, ``config["log"]["level"]``. Notes are
 taken when the outermost import of installed modules has ended, since packages complete themselves while they are imported.
-A note keeps its object alive, so that an address means the same object for ever.
+A note keeps its object alive, so that an address means the same object for ever. Times of the import count as changed.
 
 ====================================  ==========================================================================
 noted, by its content                 ``dict``, ``list``, ``set``, ``deque``, their subclasses; ``random.Random``,
@@ -21,7 +21,6 @@ A function of this module replaces ``exec_module`` of the import system's loader
 replaced. Its code has the file name of the import system, so that tracebacks and warnings leave it out, and no image is
 taken while it runs. The standard library has other notes (:mod:`ckpt.image.modules.standard_baseline`). ckpt's own packages,
 and libraries that ask for it, are not noted (:attr:`ckpt.image.interface.library.Library.is_left_alone`).
-
 No code of a package runs: dictionaries are read past ``__getattribute__``, types are asked for by ``type()``.
 """
 
@@ -44,6 +43,7 @@ from ckpt.compat.stdlib import IMPORT_SYSTEM_FILES, wrap_exec_module
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
+from ckpt.image.lowlevel.import_times import mark_times
 from ckpt.image.lowlevel.inspect_raw import (
     Path,
     attributes_of,
@@ -175,7 +175,7 @@ class PackageBaseline:
         attributes = module.__dict__
         name = attributes["__name__"]
         self._packages.add(package_of(name))
-        self.modules[name] = OwnerNote((name,), "module", module, attributes, dict(attributes))
+        self.modules[name] = OwnerNote((name,), "module", module, attributes, mark_times(attributes))
         for key, value in list(attributes.items()):
             cls = type(value)
             if cls in _SKIPPED or issubclass(cls, types.ModuleType) or key.startswith("__"):
@@ -195,7 +195,7 @@ class PackageBaseline:
         """``path``: module, variable, and the names of the classes in which this one is defined."""
         if namespace_of(cls).get("__module__") != path[0] or not is_heap(cls) or id(cls) in self.objects:
             return
-        attributes = dict(namespace_of(cls))
+        attributes = mark_times(namespace_of(cls))
         self._put(Note(path, cls, attributes, None))
         for name, value in attributes.items():
             if type(value) in _SKIPPED or name.startswith("__"):
@@ -255,7 +255,7 @@ class PackageBaseline:
         attributes = None if is_builtin else attributes_of(obj)
         if attributes is None and content is None:
             return None
-        return Note(path, obj, attributes, content)
+        return Note(path, obj, attributes and mark_times(attributes), content)
 
     # ------------------------------------------------------------------ asking
 

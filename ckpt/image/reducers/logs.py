@@ -2,7 +2,8 @@
 
 Loggers are saved by name, except those of classes of the program, and those that ``logging`` does not know by their name
 (``logging.Logger("a")``): these belong to whoever has made them. This module saves and restores the handlers, filters,
-levels and flags of the root logger and of each logger that differs from a new one. Handlers are saved like other objects: a
+levels and flags of the root logger and of each logger that differs from a new one, and the time at which ``logging`` was
+imported, from which ``relativeCreated`` counts. Handlers are saved like other objects: a
 stream handler of standard error, or a file handler, goes on at its position.
 """
 
@@ -48,6 +49,7 @@ def note_logging() -> dict[str, Any] | None:
         "names": dict(names),
         "levels": dict(levels),
         "raise_exceptions": logging.raiseExceptions,
+        "began": getattr(logging, stdlib.LOGGING_BEGAN),
     }
 
 
@@ -152,4 +154,6 @@ def put_back(saved: dict[str, Any] | None) -> None:
     names.update(saved["names"])
     levels.update(saved["levels"])
     logging.raiseExceptions = saved["raise_exceptions"]
+    if "began" in saved:  # not in older images
+        setattr(logging, stdlib.LOGGING_BEGAN, saved["began"])
     stdlib.forget_enabled_levels(logging)

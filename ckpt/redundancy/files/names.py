@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ckpt.errors import NotReplicable
-from ckpt.layer import use_paths_in
+from ckpt.layer import unbound, use_paths_in
 from ckpt.redundancy.files.calls import os_fchmod
 from ckpt.redundancy.files.changes import STATE, Meet, change, is_of_ckpt
 from ckpt.redundancy.files.descriptors import GIVEN, TABLE, is_descriptor
@@ -182,8 +182,7 @@ def install(meet: Meet, flipped: Callable[[bytes], bytes], notes: str) -> None:
     STATE.meet, STATE.flipped, STATE.notes = meet, flipped, Notes(notes)
     system: Any = sys.modules["os"]
     given = {getattr(system, name): function for name, function in _CHANGES.items()}
-    given |= {builtins.open: replica_open, system.fsync: os_fsync, system.fdatasync: os_fsync}
-    given |= {system.open: os_open, **GIVEN}
+    given = _as_in_c({**given, **_of_descriptors(), system.open: os_open})
     for able in (system.supports_follow_symlinks, system.supports_effective_ids):
         able |= {function for genuine, function in given.items() if genuine in able}
     _replace(given)
@@ -193,8 +192,20 @@ def install(meet: Meet, flipped: Callable[[bytes], bytes], notes: str) -> None:
 
 def install_without_replicas() -> None:
     """The program of this process goes on without replicas, and has descriptors of files that replicas have written."""
+    _replace(_as_in_c(_of_descriptors()))
+
+
+def _of_descriptors() -> dict[Any, Any]:
     system: Any = sys.modules["os"]
-    _replace({**GIVEN, builtins.open: replica_open, system.fsync: os_fsync, system.fdatasync: os_fsync})
+    return {**GIVEN, builtins.open: replica_open, system.fsync: os_fsync, system.fdatasync: os_fsync}
+
+
+def _as_in_c(given: dict[Any, Any]) -> dict[Any, Any]:
+    """Of functions that are in C, what is given for them is no method where a class has it, either."""
+    return {
+        genuine: function if hasattr(genuine, "__get__") else unbound(function, genuine.__name__)
+        for genuine, function in given.items()
+    }
 
 
 def _replace(given: dict[Any, Any]) -> None:

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha1
 from typing import Any
 
-from ckpt.layer import Engine
+from ckpt.layer import Engine, unbound
 from ckpt.redundancy.memory.comparison import BLOCKS, VALUE, Record
 from ckpt.redundancy.memory.search import ArrayMemory, Found, Row, Value
 from ckpt.redundancy.memory.values import Addresses, text_of
@@ -197,21 +197,27 @@ def zero_new_arrays() -> None:
 
     The functions are found by their names in this module, so an image refers to them."""
     numpy: Any = sys.modules.get("numpy")
-    if getattr(numpy, "zeros_like", None) is not None and getattr(numpy, "empty", None) is not numpy_empty:
+    if getattr(numpy, "zeros_like", None) is not None and not _is_replaced(numpy, numpy_empty):
         _replace(numpy, {"empty": numpy_empty, "empty_like": numpy_empty_like})
     torch: Any = sys.modules.get("torch")
-    if getattr(torch, "no_grad", None) is not None and getattr(torch, "empty", None) is not torch_empty:
+    if getattr(torch, "no_grad", None) is not None and not _is_replaced(torch, torch_empty):
         for name in ("empty", "empty_like"):
             if hasattr(torch, name):
                 _of_torch.setdefault(name, getattr(torch, name))
         _replace(torch, {"empty": torch_empty, "empty_like": torch_empty_like})
 
 
+def _is_replaced(module: Any, empty: Any) -> bool:
+    present = getattr(module, "empty", None)
+    return getattr(present, "func", present) is empty
+
+
 def _replace(module: Any, functions: dict[str, Any]) -> None:
     if all(hasattr(module, name) for name in functions):
         for name, made in functions.items():
-            made.__doc__ = getattr(module, name).__doc__
-            setattr(module, name, made)
+            genuine = getattr(module, name)
+            made.__doc__ = genuine.__doc__
+            setattr(module, name, made if hasattr(type(genuine), "__get__") else unbound(made, name))
 
 
 def numpy_empty(*arguments: Any, **named: Any) -> Any:

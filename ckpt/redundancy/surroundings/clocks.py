@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt import MPI
-from ckpt.layer import replace_method, replace_uuid_of_time
+from ckpt.layer import replace_method, replace_uuid_of_time, unbound
 from ckpt.redundancy.files.changes import inside_library
 
 __all__ = ["ASKED", "Asked", "install", "named", "value"]
@@ -87,10 +87,10 @@ def _still(name: str) -> Any:
 
 def named(space: dict[str, Any], function: Any, module: str, name: str) -> Any:
     """`function` as a variable of the module with this `space`: so an image has it by its name, with replicas and
-    without."""
+    without. Returns what the program gets in the place of `module.name`."""
     function.__name__, function.__qualname__ = name, f"{module}_{name}"
     space[function.__qualname__] = function
-    return function
+    return unbound(function, name)
 
 
 def _clock(name: str) -> Any:
@@ -115,7 +115,7 @@ def _os_times() -> os.times_result:
     return os.times_result(value("times", lambda: tuple(os.times())))
 
 
-named(globals(), _os_times, "os", "times")
+_TIMES = named(globals(), _os_times, "os", "times")
 
 
 def _of_seconds(name: str) -> Any:
@@ -201,7 +201,7 @@ def install(ask: Ask, began: Mapping[str, float]) -> None:
     ASKED.last["times"] = (0.0,) * 5
     for name, function in _TIME.items():
         setattr(clock, name, function)
-    _of_program("os").times = _os_times
+    _of_program("os").times = _TIMES
     wall.Wtime = clock.perf_counter
     replace_method(datetime.datetime, "now", classmethod(datetime_now))
     replace_method(datetime.datetime, "utcnow", classmethod(datetime_utcnow))

@@ -35,11 +35,11 @@ def _kill(pid: Any, signal: Any, /) -> None:
     os.kill(os.getpid() if own else pid, signal)
 
 
-named(globals(), _pid, "os", "getpid")
-named(globals(), _kill, "os", "kill")
+_GETPID = named(globals(), _pid, "os", "getpid")
+_KILL = named(globals(), _kill, "os", "kill")
 
 
 def install() -> None:
     """From now on these functions of `os` are the program's."""
     system: Any = sys.modules["os"]
-    system.getpid, system.kill = _pid, _kill
+    system.getpid, system.kill = _GETPID, _KILL

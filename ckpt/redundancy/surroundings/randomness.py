@@ -95,8 +95,8 @@ def _getrandom(size: int, flags: int = 0) -> bytes:
     return RANDOM.urandom(size)
 
 
-named(globals(), _urandom, "os", "urandom")
-named(globals(), _getrandom, "os", "getrandom")
+_URANDOM = named(globals(), _urandom, "os", "urandom")
+_GETRANDOM = named(globals(), _getrandom, "os", "getrandom")
 _genuine_seed: Any = random.Random.seed
 
 
@@ -128,7 +128,7 @@ def install(secret: bytes, rank: int) -> None:
     RANDOM.names = Randomness(blake2b(b"names", key=key).digest())
     name_temporary_files(Names(RANDOM.names))
     system: Any = sys.modules["os"]
-    system.urandom, system.getrandom = _urandom, _getrandom
+    system.urandom, system.getrandom = _URANDOM, _GETRANDOM
     generator.Random.seed = _seed  # without a value, its own would take bytes of the system
     generator.SystemRandom.getrandbits = _getrandbits
     generator.SystemRandom.random = _random

@@ -308,6 +308,60 @@ def test_a_program_that_is_not_deterministic_ends_with_a_report_and_not_in_endle
     assert job.stdout == ""
 
 
+def test_a_program_whose_replicas_all_print_something_else_ends_with_a_report_too(
+    start: Start, tmp_path: Path
+) -> None:
+    """Two of three agree on the first bytes, so the third is named; then these two differ. It ended with exit code 0, and
+    had printed nothing."""
+    app = write_app(
+        tmp_path,
+        """
+        import os
+        import ckpt
+        comm = ckpt.enable()
+        comm.barrier()
+        print("process", os.readlink("/proc/self"), flush=True)
+        comm.barrier()
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 15
+    assert "does not compute the same each time" in job.stderr
+    assert len(job.events("restarting")) == 2
+
+
+def test_what_stands_for_functions_in_c_is_no_method_of_a_class_that_has_it(
+    start: Start, tmp_path: Path
+) -> None:
+    """As `logging.Formatter` has `time.localtime`: nothing was logged that has a time."""
+    app = write_app(
+        tmp_path,
+        """
+        import functools, logging, os, time
+        import ckpt
+        comm = ckpt.enable()
+        logging.basicConfig(filename=f"log-{comm.rank}", format="%(asctime)s %(message)s")
+        class Has:
+            clock, date, pid, random = time.perf_counter, time.localtime, os.getpid, os.urandom
+            open, replace, remove = open, os.replace, os.remove
+        has, kept = Has(), [time.time, open]
+        for step in range(5):
+            logging.error("step %d", comm.bcast(step))
+            with has.open(f"file-{comm.rank}", "w") as file:
+                file.write("text")
+            has.replace(f"file-{comm.rank}", f"other-{comm.rank}")
+            has.remove(f"other-{comm.rank}")
+            comm.allgather((has.clock(), has.date(), has.pid(), has.random(3), kept[0]()))
+        names = [functools.wraps(each)(lambda: None).__name__ for each in (*kept, os.replace)]
+        print(names, len(open(f"log-{comm.rank}").readlines()))
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    assert job.finish() == 0
+    assert lines(job) == ["['time', 'open', 'replace'] 5"] * 2
+    assert not named(job) and "Traceback" not in job.stderr
+
+
 def test_surroundings_are_the_same_in_all_replicas(start: Start, tmp_path: Path) -> None:
     app = write_app(
         tmp_path,

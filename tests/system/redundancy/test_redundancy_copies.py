@@ -83,6 +83,35 @@ def half_way(start: Start, tmp_path: Path, **options: object) -> Job:
     return job
 
 
+def test_a_copy_logs_the_time_since_the_same_moment(start: Start, tmp_path: Path) -> None:
+    """`logging` counts from its import on, and the copy had imported it later: it was called wrong."""
+    app = write_app(
+        tmp_path,
+        """
+        import logging, os, time
+        import ckpt
+        comm = ckpt.enable()
+        logging.basicConfig(filename=f"log-{comm.rank}", format="%(relativeCreated)d %(message)s")
+        for step in range(10_000):
+            logging.error("step %d", step)
+            if step == 5:
+                print("half", flush=True)
+            if comm.bcast(os.path.exists(os.environ["CKPT_TEST_GO"])):
+                break
+            time.sleep(0.02)
+        print("end")
+        """,
+    )
+    job = start(app, ranks=2, redundancy=3)
+    job.wait_for(lambda: all("half" in text for text in outputs(job)), "the first half of the output")
+    job.kill_rank(3)
+    job.wait_event("replica-cloned")
+    logged = (tmp_path / "log-0").read_text()
+    job.wait_for(lambda: len((tmp_path / "log-0").read_text()) > len(logged) + 100, "more lines")
+    assert job.finish() == 0
+    assert not job.events("replica-differs")
+
+
 def test_a_killed_leader_is_replaced_by_a_copy_of_the_next(
     start: Start, tmp_path: Path, expected: list[str]
 ) -> None:

@@ -369,6 +369,23 @@ def test_a_replica_that_prints_something_else_is_named() -> None:
     assert (named["rank"], named["replica"], named["what"], named["byte"]) == (1, 2, "standard output", 17)
 
 
+def test_the_output_of_those_that_are_left_is_compared_once_more_before_anything_is_released() -> None:
+    job = Job()
+    job.finish(0, 1, 2)
+    job.feed(TextDiffers(1, (2,), 17))
+    job.feed(TextDiffers(1, (), 18))  # in vain: who is wrong at 17 is being asked
+    job.feed(OutputRead(job.run))
+    assert job.end() is None
+    job.answer_all()
+    assert job.logged("replica-differs")[-1]["replica"] == 2
+    assert job.end() is None and isinstance(job.actions[-1], ReadOutput)
+    job.feed(TextDiffers(1, (), 18))
+    job.feed(OutputRead(job.run))
+    job.answer_all()
+    assert job.logged("replica-differs")[-1]["replica"] is None
+    assert isinstance(job.actions[-1], Fence)
+
+
 def test_nothing_is_released_before_the_output_has_been_compared() -> None:
     job = Job()
     job.finish(0, 1, 2)
@@ -566,6 +583,19 @@ def copy_of_the_leader(job: Job) -> None:
     job.feed(LineTold(2, job.run, 1, marks, 1))
     job.feed(LinePrinted(1))
     job.feed(ControlWritten(1))
+
+
+def test_a_copy_that_is_lost_is_spoken_of_by_its_own_number() -> None:
+    """Not by that of the replica whose place it had taken, which was lost long ago."""
+    job = Job(ranks=1, clones=1)
+    copy_of_the_leader(job)
+    job.feed(Hello(3, job.run, "address 3"))
+    job.feed(Died(3, job.run, signal=9))
+    job.now_ns += 10**10
+    job.feed(Tick())
+    (said,) = [each.text for each in job.actions if isinstance(each, Say) and "not replaced now" in each.text]
+    assert said.startswith("replica 3 of the ranks")
+    assert job.logged("not-replaced")[0]["place"] == 0
 
 
 def test_the_replicas_are_told_which_image_a_copy_is_made_from_before_it_is_asked_for() -> None:

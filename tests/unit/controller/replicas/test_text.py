@@ -22,13 +22,12 @@ def written(texts: list[bytes], random: Random) -> tuple[bytes, list[Conflict]]:
     left = [pieces(text, random) for text in texts]
     while any(left):
         replica = random.choice([k for k, each in enumerate(left) if each])
-        conflicts = [vote.write(replica, left[replica].pop(0))]
+        vote.write(replica, left[replica].pop(0))
         text, conflict = vote.take()
         printed += text
-        for each in (*conflicts, conflict):
-            if each is not None:
-                found.append(each)
-                vote.drop(each.odd)
+        if conflict is not None:
+            found.append(conflict)
+            vote.drop(conflict.odd)
     return printed, found
 
 
@@ -88,9 +87,9 @@ def test_text_of_a_replica_and_its_own_copy_is_not_printed_before_another_has_wr
     assert vote.take() == (b"begin ", None)
     vote.drop([0])
     lineage.copied(3, donor=1, epoch=1)
-    assert vote.join(3, b"beg", b"begin ") is None
+    vote.join(3, b"beg", b"begin ")
     for replica, text in ((1, b"wrong"), (3, b"in wrong")):
-        assert vote.write(replica, text) is None
+        vote.write(replica, text)
     assert vote.take() == (b"", None)
     vote.write(2, b"right")
     assert vote.take() == (b"", Conflict((), 6))
@@ -103,4 +102,16 @@ def test_a_copy_that_has_written_something_else_is_odd() -> None:
     vote.drop([1])
     vote.write(0, b"begin")
     vote.take()
-    assert vote.join(2, b"bad", b"begin") == Conflict((2,), 1)
+    vote.join(2, b"bad", b"begin")
+    assert vote.take() == (b"", Conflict((2,), 1))
+
+
+def test_what_an_odd_replica_writes_is_compared_with_nothing_and_it_is_told_until_it_is_dropped() -> None:
+    vote = TextVote(3)
+    for replica, text in ((0, b"same one"), (1, b"same two"), (2, b"not one")):
+        vote.write(replica, text)
+    assert vote.take() == (b"same ", Conflict((2,), 0))
+    vote.write(2, b" one")
+    assert vote.take() == (b"", Conflict((2,), 0))
+    vote.drop([2])
+    assert vote.take() == (b"", Conflict((), 5))  # the others differ, too

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import math
 import sys
 import types
 from collections import OrderedDict, deque
@@ -29,6 +31,29 @@ def test_variables_set_added_and_removed(tmp_path: Path) -> None:
         print(lib.get() == (7, [lib.get]), hasattr(lib, "old"))
     """
     assert after_restart(tmp_path, library, program) == "True False\n"
+
+
+def test_a_time_that_the_library_has_noted_at_its_import_stays(tmp_path: Path) -> None:
+    """It was that of the import in the new process: so what the library told of the time since its start was wrong, and a
+    copy of a replica differed from the others."""
+    library = """
+        import datetime, time
+        began, counter, begun_ms = time.time(), time.perf_counter_ns(), int(time.time() * 1000)
+        class Clock:
+            started = time.monotonic()
+            def __init__(self):
+                self.date = datetime.datetime.now()
+        clock = Clock()
+    """
+    program = """
+        import lib
+        def times():
+            return lib.began, lib.counter, lib.begun_ms, lib.Clock.started, lib.clock.date
+        before = times()
+        driver_tick()
+        print(times() == before)
+    """
+    assert after_restart(tmp_path, library, program) == "True\n"
 
 
 def test_a_function_of_the_library_that_another_one_has_replaced(tmp_path: Path) -> None:
@@ -567,6 +592,13 @@ def test_nothing_changed_is_nothing_saved() -> None:
     module.d.clear()
     module.e.append(1)
     assert changes(module, notes) == [f"content {name}" for name in "abcde"]
+
+
+def test_constants_are_not_taken_for_times_of_the_import() -> None:
+    dates = [datetime.datetime(2020, 1, 1), datetime.datetime.min, datetime.datetime.max]
+    values = [1.5, 86_400.0, math.inf, math.nan, 10**9, 2**31, 2**63, -3, True, "text", *dates]
+    module, notes = noted(**{f"name_{index}": value for index, value in enumerate(values)})
+    assert changes(module, notes) == []
 
 
 def test_an_object_that_has_left_its_place_is_no_longer_noted() -> None:

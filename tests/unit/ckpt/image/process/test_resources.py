@@ -140,6 +140,17 @@ def test_logging_goes_on_as_configured(tmp_path: Path) -> None:
     assert resumed_output(tmp_path, source) == expected
 
 
+def test_the_time_that_logs_tell_counts_from_the_import_on(tmp_path: Path) -> None:
+    """From the import in the first process: else it would begin anew, and differ in a copy of a replica."""
+    source = """
+        import logging
+        began = logging._startTime = logging._startTime - 1000
+        driver_tick()
+        print(logging._startTime == began)
+    """
+    assert resumed_output(tmp_path, source) == "True\n"
+
+
 def test_loggers_that_logging_does_not_know_go_on(tmp_path: Path) -> None:
     """Made by the class, they have no parent, so their messages go to their own handlers only."""
     source = """
