@@ -237,6 +237,32 @@ def test_a_class_without_a_hash(tmp_path: Path) -> None:
     assert after_restart(tmp_path, library, program) == "End\n"
 
 
+def test_a_class_that_follows_a_protocol(tmp_path: Path) -> None:
+    """Those of janus do: "Instance and class checks can only be used with @runtime_checkable protocols"."""
+    library = """
+        import abc, typing
+        T = typing.TypeVar("T")
+        class Queue(typing.Protocol[T]):
+            def get(self) -> T: ...
+        class Own(Queue[T]):
+            def __init__(self, value): self.value = value
+            def get(self): return self.value
+        class Strict(abc.ABCMeta):
+            def __subclasscheck__(cls, other): raise TypeError("ask nobody")
+        class Base(metaclass=Strict):
+            __slots__ = ("of_base",)
+        class Other(Base):
+            def __init__(self): self.of_base, self.own = 1, 2
+    """
+    program = """
+        import lib
+        own, other = lib.Own(3), lib.Other()
+        driver_tick()
+        print(own.get(), other.of_base, other.own)
+    """
+    assert after_restart(tmp_path, library, program) == "3 1 2\n"
+
+
 def test_a_class_over_a_container_in_c_keeps_its_attributes(tmp_path: Path) -> None:
     """The ``__reduce__`` of ``defaultdict`` and its like calls the class, and knows nothing of attributes: a workbook of
     openpyxl lost the sizes of its rows, or could not be loaded."""
