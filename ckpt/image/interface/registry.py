@@ -71,6 +71,7 @@ BUILT_IN = {
     "multiprocessing.queues": f"{_POOLS}.plumbing:Queues",
     "multiprocessing.context": f"{_POOLS}.plumbing:Contexts",
     "multiprocessing.forkserver": f"{_POOLS}.plumbing:ForkServers",
+    "multiprocessing.managers": f"{_POOLS}.managers:Managers",
     "multiprocessing.pool": f"{_POOLS}.process_pools:ProcessPools",
     "concurrent.futures.process": f"{_POOLS}.executors:Executors",
     "posix": f"{_HANDLES}.directories:Directories",
