@@ -75,6 +75,7 @@ BUILT_IN = {
     "multiprocessing.pool": f"{_POOLS}.process_pools:ProcessPools",
     "concurrent.futures.process": f"{_POOLS}.executors:Executors",
     "posix": f"{_HANDLES}.directories:Directories",
+    "types": f"{_STANDARD}:Awaitables",
     "pyexpat": f"{_STANDARD}:Expat",
     "threading": f"{_STANDARD}:Threading",
     "sqlite3": f"{_STANDARD}:Sqlite",
