@@ -109,6 +109,7 @@ BUILT_IN = {
     "lightgbm": f"{_COMPILED}.lightgbm:LightGBM",
     "lxml": f"{_COMPILED}.lxml:Lxml",
     "cryptography": f"{_COMPILED}.cryptography:Cryptography",
+    "aiohttp": f"{_COMPILED}.aio_libs:Aiohttp",
     "frozenlist": f"{_COMPILED}.aio_libs:Frozenlist",
     "multidict": f"{_COMPILED}.aio_libs:Multidict",
     "rdkit": f"{_COMPILED}.rdkit:RDKit",
