@@ -55,7 +55,7 @@ BUILT_IN = {
     **dict.fromkeys(accelerators.TLS, f"{_IPC}:Tls"),
     "asyncio.sslproto": f"{_IPC}:TlsOfAsyncio",
     accelerators.SELECT: f"{_IPC}:Selectors",
-    **dict.fromkeys(("subprocess", "multiprocessing"), f"{_STANDARD}:Processes"),
+    **dict.fromkeys(("subprocess", "multiprocessing", "multiprocess"), f"{_STANDARD}:Processes"),
     accelerators.ELEMENT_TREE: f"{_STANDARD}:ElementTree",
     accelerators.PROFILER: f"{_STANDARD}:Profiles",
     accelerators.TOKENIZER: f"{_STANDARD}:Tokenizer",

@@ -109,6 +109,46 @@ def test_one_of_a_kind_comes_from_where_it_is_kept(tmp_path: Path) -> None:
     assert after_restart(tmp_path, library, program) == "True ['made']\n"
 
 
+def test_a_class_whose_new_hands_its_arguments_on(tmp_path: Path) -> None:
+    """tornado's servers and loops: a restart called their ``initialize``, without arguments or a second time."""
+    library = """
+        made = []
+        class Configurable:
+            by_name = {}
+            def __new__(cls, *args, **kwargs):
+                made.append(cls.__name__)
+                self = object.__new__(cls)
+                self.initialize(*args, **kwargs)
+                return self
+        class Server(Configurable):
+            def initialize(self, handler): self.handler = handler
+        class Loop(Configurable):
+            def initialize(self, name="main"):
+                if name in self.by_name: raise RuntimeError(f"{name} is there")
+                self.name, self.by_name[name] = name, self
+        class Only:
+            _only = None
+            def __new__(cls, *args, **kwargs):
+                if cls._only is None:
+                    cls._only = object.__new__(cls)
+                return cls._only
+        class OnlyByName:
+            all = {}
+            def __new__(cls, *args):
+                return cls.all.setdefault(args, object.__new__(cls))
+    """
+    program = """
+        import lib
+        server, loop, only, named = lib.Server("handler"), lib.Loop(), lib.Only(1), lib.OnlyByName("x")
+        only.value = 3
+        driver_tick()
+        print(server.handler, loop.name, lib.Loop.by_name["main"] is loop, lib.made)
+        print(lib.Only() is only, only.value, lib.OnlyByName("x") is named)
+    """
+    expected = "handler main True ['Server', 'Loop']\nTrue 3 True\n"
+    assert after_restart(tmp_path, library, program) == expected
+
+
 def test_what_cannot_be_saved_raw_is_put_together_by_its_authors(tmp_path: Path) -> None:
     library = """
         import socket
