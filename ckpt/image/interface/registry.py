@@ -127,6 +127,7 @@ BUILT_IN = {
     "gymnasium": f"{_TOOLS}.science:Gymnasium",
     "sqlalchemy": f"{_FRAMEWORKS}.sqlalchemy:Sqlalchemy",
     "dask": f"{_FRAMEWORKS}.dask:Dask",
+    "distributed": f"{_FRAMEWORKS}.dask:Distributed",
     "structlog": f"{_FRAMEWORKS}.structlog:Structlog",
     "igraph": f"{_FRAMEWORKS}.igraph:Igraph",
     "shapely": f"{_FRAMEWORKS}.shapely:Shapely",
