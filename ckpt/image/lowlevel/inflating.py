@@ -16,6 +16,7 @@ Not here: streams with a checksum (zlib, gzip), whose value no decompressor tell
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 __all__ = ["make_inflating", "window_of"]
 
@@ -28,7 +29,7 @@ _END_OF_BLOCK = (0, 7)
 _LAST_BLOCK = b"\x03\x00"
 
 
-def window_of(decompressor: zlib._Decompress) -> bytes | None:
+def window_of(decompressor: Any) -> bytes | None:
     """What the decompressor of a raw stream must know of what it has returned; None: it is in the middle of a block, or the
     stream is not raw. The decompressor is left as it is."""
     if decompressor.unconsumed_tail or not all(
@@ -48,11 +49,11 @@ def window_of(decompressor: zlib._Decompress) -> bytes | None:
     return (_returned(decompressor, _repeating(size, lengths), sum(lengths)) or b"")[:size] if size else b""
 
 
-def make_inflating(window: bytes) -> zlib._Decompress:
+def make_inflating(window: bytes) -> Any:
     return zlib.decompressobj(-zlib.MAX_WBITS, window) if window else zlib.decompressobj(-zlib.MAX_WBITS)
 
 
-def _ends(decompressor: zlib._Decompress) -> bool:
+def _ends(decompressor: Any) -> bool:
     """Does the stream end with its last block? Others have a checksum."""
     last = decompressor.copy()
     try:
@@ -61,7 +62,7 @@ def _ends(decompressor: zlib._Decompress) -> bool:
         return False
 
 
-def _returned(decompressor: zlib._Decompress, block: bytes, size: int) -> bytes | None:
+def _returned(decompressor: Any, block: bytes, size: int) -> bytes | None:
     """What a copy returns for a block, if it is of this size."""
     try:
         found = decompressor.copy().decompress(block)

@@ -7,10 +7,9 @@ be pickled are for other processes: a proxy would connect to its manager where i
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
 
+from ckpt.compat.children import manager_runs, proxy_is_served
 from ckpt.image.errors import ObjectRefused
 from ckpt.image.interface.library import Library, Reducer
 from ckpt.image.reducers.raw_instances import reduce_raw
@@ -34,7 +33,7 @@ class Managers(Library):
 
 
 def _reduce_manager(saver: Any, manager: Any) -> Any:
-    if _runs(manager):
+    if manager_runs(manager):
         raise ObjectRefused(
             manager, f"what a manager of multiprocessing ({type(manager).__name__}) holds {_RUNS}"
         )
@@ -42,19 +41,9 @@ def _reduce_manager(saver: Any, manager: Any) -> Any:
 
 
 def _reduce_proxy(saver: Any, proxy: Any) -> Any:
-    if _runs(proxy._manager) if proxy._manager is not None else _is_there(proxy._token.address):
+    if proxy_is_served(proxy):
         raise ObjectRefused(
             proxy,
             f"what an object of a manager of multiprocessing ({type(proxy).__name__}) stands for {_RUNS}",
         )
     return reduce_raw(saver, proxy)
-
-
-def _runs(manager: Any) -> bool:
-    state = sys.modules["multiprocessing.managers"].State
-    return bool(manager._state.value == state.STARTED)
-
-
-def _is_there(address: Any) -> bool:
-    """May the manager of which only the address is known run? One with an address of TCP may."""
-    return not isinstance(address, str) or address.startswith("\0") or os.path.exists(address)
