@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
-from ckpt.compat.asyncio_objects import Catcher, await_it
+from ckpt.compat.asyncio_objects import Catcher, await_it, coroutine_of
 
 __all__ = [
     "carrier_of",
@@ -33,6 +34,7 @@ __all__ = [
     "set_next_numbers",
     "set_running_loop",
     "socket_transports",
+    "suspended_frames",
     "task_tables",
     "tracking_depth",
 ]
@@ -46,6 +48,21 @@ def task_tables() -> dict[str, Any]:
     names = ("_all_tasks", "_scheduled_tasks", "_eager_tasks")
     tasks = sys.modules["asyncio.tasks"].__dict__
     return {name: tasks[name] for name in names if name in tasks}
+
+
+def suspended_frames() -> Iterator[types.FrameType]:
+    """The frames of all tasks, of what each awaits, too."""
+    tables = task_tables().values() if "asyncio.tasks" in sys.modules else ()
+    for task in [task for table in tables for task in list(table)]:
+        part = coroutine_of(task)
+        while part is not None:
+            prefix = next((p for p in ("cr", "gi", "ag") if hasattr(part, f"{p}_frame")), None)
+            if prefix is None:
+                break
+            frame = getattr(part, f"{prefix}_frame")
+            if frame is not None:
+                yield frame
+            part = getattr(part, "gi_yieldfrom" if prefix == "gi" else f"{prefix}_await")
 
 
 def current_tasks() -> dict[Any, Any]:

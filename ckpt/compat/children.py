@@ -23,12 +23,14 @@ __all__ = [
     "forget_fork_server",
     "is_in_use",
     "lock_of",
+    "manager_runs",
     "map_of_arena",
     "map_of_block",
     "method_of",
     "parts_of_event",
     "parts_of_synchronized",
     "pids_started",
+    "proxy_is_served",
     "semaphore_of",
     "semaphore_value",
     "semaphores",
@@ -65,6 +67,20 @@ def children_started() -> list[Any]:
 def pids_started() -> list[int]:
     """The numbers of these processes."""
     return [process._popen.pid for process in children_started() if process._popen is not None]
+
+
+def manager_runs(manager: Any) -> bool:
+    """Has this ``BaseManager`` of ``multiprocessing.managers`` been started, and not been shut down? All versions."""
+    return bool(manager._state.value == sys.modules["multiprocessing.managers"].State.STARTED)
+
+
+def proxy_is_served(proxy: Any) -> bool:
+    """May the manager of this ``BaseProxy`` run? Of one that came from another process only the address is known: a file, or
+    one of TCP, where somebody may listen."""
+    if proxy._manager is not None:
+        return manager_runs(proxy._manager)
+    address = proxy._token.address
+    return not isinstance(address, str) or address.startswith("\0") or os.path.exists(address)
 
 
 def semaphores() -> Iterable[Any]:

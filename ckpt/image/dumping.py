@@ -36,7 +36,7 @@ from ckpt.image.frames import _frames
 from ckpt.image.frames.stack import Stack
 from ckpt.image.interface.registry import libraries, look_for_extensions
 from ckpt.image.modules import held_locks, package_baseline, package_changes, search_path, standard_changes
-from ckpt.image.modules.plain_values import leave_out_not_plain
+from ckpt.image.modules.plain_values import leave_out_not_plain, leave_out_unsavable
 from ckpt.image.modules.references import References, process_references
 from ckpt.image.pairs import Dump, ImageReport, Prepared
 from ckpt.image.pickling.pickler import (
@@ -287,9 +287,12 @@ def _look_at_files(notes: dict[int, FileNote], prepared: Prepared, *, is_disposa
 
 
 def _find_changes(
-    baseline_notes: package_baseline.PackageBaseline, references: References, late: Mapping[str, Any]
+    baseline_notes: package_baseline.PackageBaseline,
+    references: References,
+    others: dict[int, tuple[threading.Thread, Any]],
+    late: Mapping[str, Any],
 ) -> package_changes.Changed:
-    changed = references.changed = package_changes.find_changes(baseline_notes, references)
+    changed = references.changed = package_changes.find_changes(baseline_notes, references, others)
     patched = {(module, variable) for module, variable, _ in late["patches"]}
     standard_changes.find_changes(baseline_notes.standard, references.by_value, patched, changed)
     return changed
@@ -333,13 +336,13 @@ def _run_dump(
     receivers = [*stack.receivers(), *stack.entered()]
     late = resources.note_late(references, timing, prepared.collector)
     baseline_notes = package_baseline.watch()
-    changed = _find_changes(baseline_notes, references, late)
+    changed = _find_changes(baseline_notes, references, others, late)
     picklers = _Picklers(
         prepared, references, live, noted, descriptors, stack, others, pickler_class, is_disposable
     )
 
     def work() -> ImageReport:
-        package_changes.leave_out_unsavable(
+        leave_out_unsavable(
             changed,
             lambda changes: failure_of(picklers.rehearsal(), [tuple(change) for change in changes]),
             frames,

@@ -73,6 +73,9 @@ _PROGRAM_SIGNALS = (
 )  # fmt: skip
 """Signals meant for the program. When the program has ended, the rank ignores them: the controller ends the rank."""
 _STOPS = _PROGRAM_SIGNALS[:4]
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+"""A process that ends has none soon. While a rank serves its peers, their handlers would be called or their signals kill it.
+"""
 
 
 class Ending:
@@ -149,6 +152,8 @@ class Ending:
             return
         self._is_closed = True
         exits.forget()  # they have run; an image of the finished rank must not hold them
+        for timer in _TIMERS:
+            signal.setitimer(timer, 0)
         if not _flush():
             self._code = _EXIT_NOT_FLUSHED
         if self._code or self._traceback:

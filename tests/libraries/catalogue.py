@@ -69,6 +69,12 @@ d = xr.DataArray(np.arange(6.0).reshape(2, 3), dims=("x", "y"), coords={"x": [1,
 ---
 print(float(d.sel(x=2).sum()), d.mean("y").values)
 """),
+    Library("dask.distributed", "distributed.comm.inproc", "an address within the process", """
+from distributed.comm import inproc
+listener = inproc.InProcListener(inproc.new_address().removeprefix("inproc://"), None)
+---
+print(listener.listen_address.startswith("inproc://"))
+"""),
     Library("dask", "dask", "graphs that are not computed yet", """
 import dask, dask.delayed
 d = dask.delayed(sum)([dask.delayed(pow)(k, 2) for k in range(5)])

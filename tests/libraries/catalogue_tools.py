@@ -302,6 +302,13 @@ app.router.add_get("/{n}", f, name="f"); d = aiohttp.FormData({"a": "1"}); t = a
 ---
 app["k"].append(2); print(app["k"], app.router["f"].url_for(n="3"), t.total, d().size)
 """),
+    Library("aiohttp (connections)", "aiohttp", "a parser in C, which each open connection has", """
+import asyncio
+from aiohttp import base_protocol, http_parser
+loop = asyncio.new_event_loop(); p = http_parser.HttpRequestParser(base_protocol.BaseProtocol(loop), loop, 1 << 16)
+---
+print(p.feed_data(b"GET /x HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n")[0][0][0].path)
+"""),
     Library("requests (streams)", "urllib3", "pools and retries of urllib3, without connections", """
 import urllib3
 p = urllib3.PoolManager(4, headers={"X": "1"}); r = urllib3.Retry(5, backoff_factor=1).increment("GET", "/", error=OSError())

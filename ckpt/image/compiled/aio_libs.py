@@ -1,7 +1,9 @@
-"""multidict and frozenlist, which aiohttp is made of.
+"""aiohttp, and multidict and frozenlist, which it is made of.
 
 multidict refuses to pickle its read-only views. A view refers to its dictionary, and to nothing else. Cython cannot pickle
-the mark that says whether a list of frozenlist, or of a class derived from it (the signals of aiohttp), is frozen.
+the mark that says whether a list of frozenlist, or of a class derived from it (the signals of aiohttp), is frozen. Each
+connection of aiohttp has a parser in C, of which nothing can be read; it is refused with the setting by which aiohttp parses
+in Python.
 """
 
 from __future__ import annotations
@@ -10,12 +12,28 @@ import gc
 import sys
 from typing import Any
 
+from ckpt.image.errors import ObjectRefused
 from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
 
-__all__ = ["Frozenlist", "Multidict", "fill_list", "make_list", "reduce_list", "reduce_view"]
+__all__ = ["Aiohttp", "Frozenlist", "Multidict", "fill_list", "make_list", "reduce_list", "reduce_view"]
 
 _LISTS = "frozenlist._frozenlist"
+
+
+class Aiohttp(Library):
+    def reducers(self) -> dict[type, Reducer]:
+        names = ("HttpRequestParser", "HttpResponseParser")
+        return by_name("aiohttp._http_parser", dict.fromkeys(names, _refuse_parser))
+
+
+def _refuse_parser(saver: Any, parser: Any) -> Any:
+    raise ObjectRefused(
+        parser,
+        f"an open connection of aiohttp has a parser in C ({type(parser).__name__}), which cannot be saved; run the job "
+        "with AIOHTTP_NO_EXTENSIONS=1 in its environment: aiohttp then parses in Python, and its connections are part "
+        "of images",
+    )
 
 
 class Multidict(Library):

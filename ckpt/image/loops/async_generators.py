@@ -1,4 +1,5 @@
-"""Awaitables of asynchronous generators, and of ``anext``: what an ``async for`` holds while it waits.
+"""Awaitables of asynchronous generators, and of ``anext``: what an ``async for`` holds while it waits. Also the pairs of
+hooks that ``sys.get_asyncgen_hooks`` returns.
 
 An awaitable that is under way has begun to send into its generator; a new process gets one of the same state. Private
 structs: :mod:`ckpt.compat.awaitables`. Not here: the generators themselves (:mod:`ckpt.image.frames.generators`).
@@ -9,17 +10,12 @@ from __future__ import annotations
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
-from ckpt.compat import awaitables
-from ckpt.image.interface.library import Reducer
+from ckpt.compat import asyncio_names, awaitables
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["make_awaitable", "reducers"]
-
-
-def reducers() -> dict[type, Reducer]:
-    return dict.fromkeys(awaitables.TYPES, reduce_awaitable)
+__all__ = ["make_awaitable", "reduce_awaitable", "reduce_hooks"]
 
 
 def reduce_awaitable(saver: Saver, obj: Any) -> Any:
@@ -36,3 +32,7 @@ def make_awaitable(kind: str) -> Any:
 
 def fill_awaitable(obj: Any, saved: tuple[tuple[Any, ...], int]) -> None:
     awaitables.fill(obj, *saved)
+
+
+def reduce_hooks(saver: Saver, obj: Any) -> Any:
+    return asyncio_names.make_hooks, tuple(obj)

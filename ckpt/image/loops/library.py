@@ -9,7 +9,7 @@ from typing import Any
 
 from ckpt.compat import asyncio_names, asyncio_objects
 from ckpt.image.interface.library import Library, Reducer
-from ckpt.image.loops import async_generators, event_loops, tasks
+from ckpt.image.loops import event_loops, tasks
 from ckpt.image.reducers.raw_instances import reduce_raw
 
 __all__ = ["AsyncIO"]
@@ -33,11 +33,9 @@ class AsyncIO(Library):
 
     def reducers(self) -> dict[type, Reducer]:
         kinds = asyncio_objects.asyncio_types()
-        found = {type(sys.get_asyncgen_hooks()): _reduce_hooks, **async_generators.reducers()}
         if not kinds:
-            return found
+            return {}
         return {
-            **found,
             kinds["FutureIter"]: tasks.reduce_future_iterator,
             kinds["Step"]: tasks.reduce_step,
             types.BuiltinFunctionType: tasks.reduce_wakeup,
@@ -80,10 +78,6 @@ class _Running:
     def __init__(self, running: event_loops.Running, numbers: tuple[int, Any]) -> None:
         self.running = running
         self.numbers = numbers
-
-
-def _reduce_hooks(saver: Any, obj: Any) -> Any:
-    return asyncio_names.make_hooks, tuple(obj)
 
 
 def _refuse_transport(saver: Any, obj: Any) -> Any:

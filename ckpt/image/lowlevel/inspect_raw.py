@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections import OrderedDict, deque
 from threading import local
 from typing import Any
@@ -16,6 +17,7 @@ from ckpt.compat.typeobjects import has_dictionary, is_heap
 
 __all__ = [
     "ADDRESSES",
+    "WEAK",
     "Path",
     "attributes_of",
     "content_of",
@@ -33,6 +35,8 @@ Path = tuple[Any, ...]
 
 ADDRESSES = range(1 << 32, 1 << 47, 8)
 """Numbers that may be the address of an object, which is what ``id()`` returns."""
+
+WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 
 _slots: dict[type, dict[str, Any]] = {}
 _MISSING: Any = object()
@@ -95,7 +99,9 @@ def attributes_of(obj: Any) -> dict[str, Any] | None:
 
 
 def content_of(obj: Any) -> Any:
-    """A copy of the content of a container, made by the builtin type's own methods."""
+    """A copy of the content of a container, made by the builtin type's own methods; of a weak one, its pairs or members."""
+    if type(obj) in WEAK:
+        return list(obj) if type(obj) is weakref.WeakSet else list(obj.items())
     if is_a(obj, OrderedDict):
         return [(key, OrderedDict.__getitem__(obj, key)) for key in OrderedDict.__iter__(obj)]
     if is_a(obj, dict):

@@ -70,7 +70,7 @@ def find_held_locks(
     """All such locks that the program may be holding. ``receivers``: objects of which a method is on a stack, or a
     ``with`` block is entered. ``threads``: identifiers of the other threads in the image.
 
-    Must be called after :func:`ckpt.image.modules.package_changes.leave_out_unsavable`, which decides which objects of
+    Must be called after :func:`ckpt.image.modules.plain_values.leave_out_unsavable`, which decides which objects of
     packages are saved by their path.
     """
     lock_types = frozenset(_lock_types())

@@ -7,13 +7,12 @@ taken when the outermost import of installed modules has ended, since packages c
 A note keeps its object alive, so that an address means the same object for ever. Times of the import count as changed.
 
 ====================================  ==========================================================================
-noted, by its content                 ``dict``, ``list``, ``set``, ``deque``, their subclasses; ``random.Random``,
-                                      ``itertools.count`` (also by its bound ``__next__``)
+noted, by its content                 ``dict``, ``list``, ``set``, ``deque``, their subclasses; ``random.Random``; weak
+                                      containers that are empty; ``itertools.count`` (also by its bound ``__next__``)
 noted, by its attributes              instances of classes of installed packages, ``threading.local`` (of the thread that
                                       imports), ``SimpleNamespace``, conditions, queues and a few like them; functions
-noted too, one level below            values of attributes; values in small dictionaries, lists and tuples, by key and by
-                                      index
-not noted                             closures, defaults and caches of functions, generators, weak containers,
+noted too, one level below            values of attributes; values in small dictionaries, lists and tuples
+not noted                             closures, defaults and caches of functions, generators, other weak containers,
                                       of containers with more than ``_MOST_ENTRIES`` entries only the number of entries
 ====================================  ==========================================================================
 
@@ -45,6 +44,7 @@ from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.import_times import mark_times
 from ckpt.image.lowlevel.inspect_raw import (
+    WEAK,
     Path,
     attributes_of,
     content_of,
@@ -109,8 +109,7 @@ class Large(NamedTuple):
 
 
 class Note(NamedTuple):
-    """The note of one object. ``attributes``, ``content``: shallow copies, or ``None`` where the object has none that is
-    noted."""
+    """The note of one object. ``attributes``, ``content``: shallow copies; ``None``: the object has none that is noted."""
 
     path: Path
     obj: Any
@@ -119,8 +118,7 @@ class Note(NamedTuple):
 
 
 class PackageBaseline:
-    """All notes of a process. ``modules``: name → its note; ``objects``: address → note; ``of_packages``: the same by
-    top-level package; ``standard``: the notes of the standard library."""
+    """All notes of a process. ``modules``: name → its note; ``objects``: address → note, ``of_packages``: by package."""
 
     def __init__(self) -> None:
         self.standard = StandardBaseline()
@@ -242,6 +240,8 @@ class PackageBaseline:
             return Note(path, obj, None, accelerators.random.Random.getstate(obj))
         if cls is itertools.count:
             return Note(path, obj, None, repr(obj))
+        if cls in WEAK:
+            return None if content_of(obj) else Note(path, obj, None, [])
         is_builtin = cls in _BUILTIN_CONTAINERS
         if cls is types.FunctionType:
             return Note(path, obj, attributes_of(obj), None)

@@ -41,19 +41,20 @@ import itertools
 import operator
 import random
 import sys
+import threading
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any
 
-from ckpt.compat import accelerators
+from ckpt.compat import accelerators, threads
 from ckpt.compat.stdlib import ABC_STATE
-from ckpt.image.errors import Unpicklable
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import (
+    WEAK,
     Path,
     attributes_of,
     content_of,
@@ -69,7 +70,6 @@ from ckpt.image.modules.standard_baseline import Note as OwnerNote
 from ckpt.transport.records import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
-    from ckpt.image.frames.stack import FrameRecord
     from ckpt.image.modules.references import Pid, References
 
 __all__ = [
@@ -80,7 +80,6 @@ __all__ = [
     "keep",
     "find_changes",
     "saved_content",
-    "leave_out_unsavable",
 ]
 
 _UNSAVED = (types.ModuleType, weakref.ReferenceType, types.MemberDescriptorType, types.GetSetDescriptorType)
@@ -108,9 +107,10 @@ class Change(NamedTuple):
     """One difference between an object and its note.
 
     ``path``: of the object. ``part``: the part of the object that has changed: ``module`` (its variables), ``class`` (its
-    attributes), ``attributes`` (of an instance), ``content`` (of a container), ``random`` (state of a ``random.Random``),
-    ``count`` (position of an ``itertools.count``). ``value``: for the first three ({name: new value}, [names that were
-    deleted]); else the new content or state.
+    attributes), ``attributes`` (of an instance), ``content`` (of a container), ``weak`` (content of a weak one), ``random``
+    (state of a ``random.Random``), ``count`` (position of an ``itertools.count``), ``threads`` (attributes of a
+    ``threading.local`` in the other threads, by their identifiers). ``value``: for the first three ({name: new value},
+    [names that were deleted]); else the new content or state.
     """
 
     path: Path
@@ -134,7 +134,7 @@ class Changed:
     variable) whose variable is now bound to another object. ``left_out``: ``{"kind", "package", "variables", "reason"}`` of
     state that is not saved, so that it has its initial value after a restart; kinds: ``unsaved``, ``not-plain``,
     ``changed``, ``addresses``. ``is_whole``: do the note of an object and its changes give its whole state? See the module's
-    header.
+    header. ``threads``: see :attr:`ckpt.image.reducers.saver.Saver.threads`.
     """
 
     changes: dict[str, list[Change]] = field(default_factory=dict)
@@ -142,11 +142,20 @@ class Changed:
     rebound: set[tuple[str, str]] = field(default_factory=set)
     left_out: list[dict[str, Any]] = field(default_factory=list)
     is_whole: Callable[[Any], bool] = lambda obj: False
+    threads: Mapping[int, tuple[threading.Thread, Any]] = field(default_factory=dict)
 
     def leave_out(self, kind: str, package: str, variables: list[str], reason: str) -> None:
         more = len(variables) - _MOST_NAMED
         named = [*variables[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
         self.left_out.append({"kind": kind, "package": package, "variables": named, "reason": reason})
+
+    def give_up(self, package: str, changes: list[Change]) -> None:
+        """These changes cannot be kept: nor is any other one of the package, unless all of these are of weak containers,
+        which nothing relies on to hold what they held."""
+        if all(change.part == "weak" for change in changes):
+            self.changes[package] = [change for change in self.changes[package] if change not in changes]
+        else:
+            self.drop(package)
 
     def drop(self, package: str) -> None:
         """Forget all notes and changes of a package: its objects are saved as if they had no notes. What its variables have
@@ -179,11 +188,15 @@ def is_kept(package: str) -> bool:
 # ---------------------------------------------------------------------- saving
 
 
-def find_changes(notes: PackageBaseline, references: References) -> Changed:
+def find_changes(
+    notes: PackageBaseline,
+    references: References,
+    threads: Mapping[int, tuple[threading.Thread, Any]] = types.MappingProxyType({}),
+) -> Changed:
     """Compare all noted objects with their notes. Runs in the child, because that touches the memory of all noted objects.
-    Raises nothing.
+    ``threads``: the other ones of the image, see :attr:`ckpt.image.reducers.saver.Saver.threads`. Raises nothing.
     """
-    found = Changed()
+    found = Changed(threads=threads)
     try:
         _find_changes(notes, references, found)
     except Exception as failure:  # not foreseen: the image is taken without the changes
@@ -194,7 +207,7 @@ def find_changes(notes: PackageBaseline, references: References) -> Changed:
 
 def _find_changes(notes: PackageBaseline, references: References, found: Changed) -> None:
     differing = _lookup.differing(notes.modules, _LIVE, _NOTED)
-    compiled_changes = Changed()
+    compiled_changes = Changed(threads=found.threads)
     compiled = _compiled({*notes.of_packages, *map(package_of, differing)}) - _kept_packages
     for name in differing:
         module = notes.modules[name].owner
@@ -276,6 +289,10 @@ def _differences(note: Note, found: Changed) -> Iterator[Change]:
         changed, deleted = _changed(note.attributes, attributes_of(obj) or {})
         if changed or deleted:
             yield Change(path, "attributes", (changed, deleted))
+    if is_a(obj, threading.local):
+        values = {ident: threads.values_of(obj, key) for ident, (_, key) in found.threads.items()}
+        if any(values.values()):
+            yield Change(path, "threads", {ident: dict(own) for ident, own in values.items() if own})
     if type(obj) is random.Random:
         state = accelerators.random.Random.getstate(obj)
         if state != note.content:  # tuples of integers, so that != is safe
@@ -296,7 +313,7 @@ def _differences(note: Note, found: Changed) -> Iterator[Change]:
                 "addresses", package_of(path[0]), [Change(path, "content", None).where], _ADDRESSES
             )
         else:
-            yield Change(path, "content", saved_content(obj))
+            yield Change(path, "weak" if type(obj) in WEAK else "content", saved_content(obj))
 
 
 def _differences_of_class(note: Note) -> Iterator[Change]:
@@ -331,7 +348,8 @@ def _is_same(noted: Any, obj: Any) -> bool:
 
 def _is_by_address(obj: Any) -> bool:
     """Do all keys, or members, look like results of ``id()``: large integers, aligned?"""
-    keys = list(dict.__iter__(obj) if is_a(obj, dict) else set.__iter__(obj) if is_a(obj, set) else ())
+    keyed: Any = getattr(obj, "data", None) if type(obj) is weakref.WeakValueDictionary else obj
+    keys = list(dict.__iter__(keyed) if is_a(keyed, dict) else set.__iter__(obj) if is_a(obj, set) else ())
     return bool(keys) and all(
         type(key) is int and key > _LEAST_ADDRESS and key % _ALIGNMENT == 0 for key in keys
     )
@@ -354,40 +372,3 @@ def _compiled(packages: set[str]) -> set[str]:
             if type(file) is str and file.endswith(suffixes):
                 found.add(package_of(name))
     return found
-
-
-def leave_out_unsavable(
-    found: Changed, attempt: Callable[[list[Change]], Exception | None], frames: Iterable[FrameRecord]
-) -> None:
-    """Leave out the packages of which a change cannot be saved, found by bisection. ``attempt`` tries to save changes, and
-    returns the exception or None.
-
-    Raises :class:`Unpicklable` if such a change is of a variable that a function of ``frames`` uses.
-    """
-    waiting = [list(found.changes)] if found.changes else []
-    while waiting:
-        packages = waiting.pop()
-        failure = attempt([change for package in packages for change in found.changes[package]])
-        if failure is None:
-            continue
-        if len(packages) > 1:
-            half = len(packages) // 2
-            waiting += [packages[half:], packages[:half]]
-            continue
-        changes = found.changes[packages[0]]
-        unsavable = [change for change in changes if attempt([change]) is not None] or changes
-        for change in unsavable:
-            if any(_uses(frame, change) for frame in frames):
-                raise Unpicklable(change.where, str(failure)) from failure
-        found.leave_out(
-            "unsaved", package_of(packages[0]), [change.where for change in unsavable], str(failure)
-        )
-        found.drop(packages[0])
-
-
-def _uses(frame: FrameRecord, change: Change) -> bool:
-    """Does the frame's function use the changed variable, as a global of its own module?"""
-    if change.part != "module" or frame.func is None:
-        return False
-    is_of_module = frame.func.__globals__ is getattr(sys.modules.get(change.path[0]), "__dict__", None)
-    return is_of_module and any(name in frame.func.__code__.co_names for name in change.value[0])

@@ -9,6 +9,7 @@ import itertools
 import re
 import sys
 import types
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from ckpt.compat import accelerators
 from ckpt.image.errors import RestoreError
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, namespace_of, slots_of
+from ckpt.image.threads.restart import fill_later
 
 __all__ = ["put_back", "put_content", "resolve"]
 
@@ -107,11 +109,28 @@ def _put_count(obj: Any, value: str) -> None:
     deque(itertools.islice(obj, steps), maxlen=0)
 
 
+def _put_weak(container: Any, value: list[Any]) -> None:
+    """Fill a weak container with pairs or members, which something else must hold, too, to stay in it."""
+    container.clear()
+    for each in value:
+        if type(container) is weakref.WeakSet:
+            container.add(each)
+        else:
+            container[each[0]] = each[1]
+
+
+def _put_in_threads(obj: Any, value: dict[int, dict[str, Any]]) -> None:
+    for ident, attributes in value.items():
+        fill_later(ident, obj, attributes)
+
+
 _PUT_BACK: dict[str, Callable[[Any, Any], None]] = {
     "module": _put_attributes,
     "attributes": _put_attributes,
     "class": _put_class,
     "content": put_content,
+    "weak": _put_weak,
+    "threads": _put_in_threads,
     "random": accelerators.random.Random.setstate,
     "count": _put_count,
 }

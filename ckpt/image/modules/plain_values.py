@@ -19,9 +19,10 @@ not plain              every other object of a type written in C
 =====================  =======================================================================================
 
 The parts of a value of the program are not looked at: they are the program's own data. Nor is what a container held when
-the package had been imported: that is no change. A package *at work*, with a function on the stack, is not judged: what its
-running function holds and what its modules hold belong together, so all is kept that can be saved. The same holds for a
-package that a library class speaks for (:mod:`ckpt.image.interface.library`): what must not be kept is known there.
+the package had been imported: that is no change. A package *at work*, with a function on the stack or in a task of
+asyncio, is not judged: what its running function holds and what its modules hold belong together, so all is kept that can
+be saved. The same holds for a package that a library class speaks for (:mod:`ckpt.image.interface.library`): what must not
+be kept is known there.
 
 No code of the program or of a package runs. One walk visits at most ``_MOST_OBJECTS`` objects; what is larger is no setting.
 
@@ -40,14 +41,17 @@ import threading
 import types
 import weakref
 from collections import defaultdict, deque, namedtuple
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import EnumMeta
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat import asyncio_names
 from ckpt.compat.stdlib import ABC_STATE
 from ckpt.compat.typeobjects import has_hidden_state, is_heap
+from ckpt.image.errors import Unpicklable
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import (
+    WEAK,
     attributes_of,
     content_of,
     follow,
@@ -70,7 +74,7 @@ if TYPE_CHECKING:
     from ckpt.image.modules.package_changes import Change, Changed
     from ckpt.image.modules.references import References
 
-__all__ = ["PlainValues", "leave_out_not_plain"]
+__all__ = ["PlainValues", "leave_out_not_plain", "leave_out_unsavable"]
 
 _MOST_OBJECTS = 100_000
 _MOST_NAMED = 3  # kinds of such values that a report names for one package
@@ -108,7 +112,6 @@ _DESCRIPTORS = (
     type(namedtuple("Named", "field").__dict__["field"]),
 )
 _EMPTY_CELL = types.CellType()
-_WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 _CONTAINERS = (dict, list, set, deque)
 
 
@@ -116,8 +119,10 @@ def leave_out_not_plain(
     found: Changed, notes: PackageBaseline, references: References, frames: Iterable[FrameRecord]
 ) -> None:
     """Leave out the packages of which a change is not plain, except those at work, known to a library class, or asked for.
-    Must be called after :func:`ckpt.image.modules.package_changes.leave_out_unsavable`."""
-    at_work = {package_of(str(_globals_of(frame).get("__name__"))) for frame in frames}
+    Must be called after :func:`leave_out_unsavable`."""
+    running = [_globals_of(frame) for frame in frames]
+    suspended = [part.f_globals for part in asyncio_names.suspended_frames()]
+    at_work = {package_of(str(variables.get("__name__"))) for variables in (*running, *suspended)}
     plain = PlainValues(references, found.ids)
     for name, changes in list(found.changes.items()):
         package = package_of(name)
@@ -134,7 +139,45 @@ def leave_out_not_plain(
                 [where for where, _ in not_plain],
                 f"{_NOT_KEPT} {named} (ckpt.keep_package)",
             )
-            found.drop(name)
+            found.give_up(name, [change for change, what in judged if what is not None])
+
+
+def leave_out_unsavable(
+    found: Changed, attempt: Callable[[list[Change]], Exception | None], frames: Iterable[FrameRecord]
+) -> None:
+    """Leave out the packages of which a change cannot be saved, found by bisection. ``attempt`` tries to save changes, and
+    returns the exception or None.
+
+    Raises :class:`Unpicklable` if such a change is of a variable that a function of ``frames`` uses.
+    """
+    waiting = [list(found.changes)] if found.changes else []
+    while waiting:
+        packages = waiting.pop()
+        failure = attempt([change for package in packages for change in found.changes[package]])
+        if failure is None:
+            continue
+        if len(packages) > 1:
+            half = len(packages) // 2
+            waiting += [packages[half:], packages[:half]]
+            continue
+        changes = found.changes[packages[0]]
+        unsavable = [change for change in changes if attempt([change]) is not None] or changes
+        for change in unsavable:
+            if any(_uses(frame, change) for frame in frames):
+                raise Unpicklable(change.where, str(failure)) from failure
+        found.leave_out(
+            "unsaved", package_of(packages[0]), [change.where for change in unsavable], str(failure)
+        )
+        found.give_up(packages[0], unsavable)
+
+
+def _uses(frame: FrameRecord, change: Change) -> bool:
+    """Does the frame's function use the changed variable, as a global of its own module?"""
+    if change.part not in ("module", "weak") or frame.func is None:
+        return False
+    is_of_module = frame.func.__globals__ is getattr(sys.modules.get(change.path[0]), "__dict__", None)
+    names = change.value[0] if change.part == "module" else change.path[1:2]
+    return is_of_module and any(name in frame.func.__code__.co_names for name in names)
 
 
 def _globals_of(frame: FrameRecord) -> dict[str, Any]:
@@ -146,6 +189,10 @@ def _new_values(change: Change, notes: PackageBaseline) -> list[Any]:
     """The values of a change that were not in the same container or object after the import."""
     if change.part in ("module", "class", "attributes"):
         return list(change.value[0].values())
+    if change.part == "threads":
+        return [value for values in change.value.values() for value in values.values()]
+    if change.part == "weak":
+        return list(_held_by(follow(change.path)))
     if change.part != "content":
         return []  # the state of a random generator, the position of a counter
     obj = follow(change.path)
@@ -230,7 +277,7 @@ class PlainValues:
             return ()
         if held_locks.is_free(value):
             return ()
-        if cls in _WEAK:
+        if cls in WEAK:
             return _held_by(value)
         return [*_content_of(value), *(attributes_of(value) or {}).values()]
 

@@ -27,11 +27,13 @@ _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 class Timing(NamedTuple):
     """The interval timers and the signal mask of a process. ``timers``: for real, virtual and profiling timer, (seconds
     until the signal, interval in seconds), as :func:`signal.getitimer`. ``blocked``: numbers of the blocked signals.
-    ``arrived``: numbers of the signals that have arrived, and whose handlers have not been called."""
+    ``arrived``: numbers of the signals that have arrived, and whose handlers have not been called. ``woken``: the descriptor
+    of :func:`signal.set_wakeup_fd`, -1: none."""
 
     timers: tuple[tuple[float, float], ...]
     blocked: tuple[int, ...]
     arrived: tuple[int, ...] = ()
+    woken: int = -1
 
 
 _timing: Timing | None = None
@@ -57,14 +59,29 @@ def note(timing: Timing) -> dict[str, Any]:
         for number in timing.arrived
         if number not in _OF_THE_JOB and (number in timing.blocked or callable(handlers.get(number)))
     )
-    return {"handlers": handlers, "timers": timing.timers, "blocked": timing.blocked, "arrived": arrived}
+    return {
+        "handlers": handlers,
+        "timers": timing.timers,
+        "blocked": timing.blocked,
+        "arrived": arrived,
+        "woken": _woken(),
+    }
+
+
+def _woken() -> int:
+    """The descriptor by which signals wake the program (trio, twisted). Only a new one tells which is set."""
+    found = signal.set_wakeup_fd(-1)
+    if found != -1:
+        with contextlib.suppress(OSError, ValueError):  # in a forked copy another file has this number
+            signal.set_wakeup_fd(found, warn_on_full_buffer=False)
+    return found
 
 
 def set_handlers(saved: dict[str, Any]) -> None:
     """Block all signals and set the handlers."""
     global _timing
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    _timing = Timing(saved["timers"], saved["blocked"], saved.get("arrived", ()))
+    _timing = Timing(saved["timers"], saved["blocked"], saved.get("arrived", ()), saved.get("woken", -1))
     present = signal_handlers()
     for number, handler in saved["handlers"].items():
         now = present.get(number)
@@ -101,6 +118,11 @@ def start_timers() -> tuple[int, ...] | None:
     for timer, (first, interval) in zip(_TIMERS, timing.timers, strict=True):
         if first or interval:
             signal.setitimer(timer, first, interval)
+    if (
+        timing.woken != -1 and _woken() == -1
+    ):  # a loop of asyncio has set its own, which has another number by now
+        with contextlib.suppress(OSError, ValueError):  # the program has closed it
+            signal.set_wakeup_fd(timing.woken, warn_on_full_buffer=False)
     for number in timing.arrived:
         signal.raise_signal(number)  # it is blocked until the program runs
     return timing.blocked

@@ -50,6 +50,7 @@ from ckpt.image.reducers.installed_classes import (
     has_own_reduce,
     needs_arguments,
     reduce_by_hooks,
+    reduce_by_new,
     reducer_by_hooks,
 )
 from ckpt.image.reducers.logs import reducer_of_loggers
@@ -195,7 +196,7 @@ def reducer_of_instance(pickler: Saver, cls: type) -> Reducer:
         if hooks & _PICKLE_HOOKS or cls in copyreg.dispatch_table:
             # ckpt's own objects can be saved while their methods run; above all the engine, while it waits.
             return leave_to_pickle if cls.__module__.partition(".")[0] in OWN_PACKAGES else reduce_by_hooks
-        return leave_to_pickle if hooks == {"__new__"} and not needs_arguments(cls) else reduce_raw
+        return reduce_by_new if hooks == {"__new__"} and not needs_arguments(cls) else reduce_raw
     if not is_user:
         if is_partly_c:
             return _reducer_of_c_type(cls)

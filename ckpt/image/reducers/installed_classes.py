@@ -45,7 +45,14 @@ from ckpt.image.reducers.saver import Reducer
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["has_own_reduce", "needs_arguments", "reduce_by_hooks", "reduce_by_name", "reducer_by_hooks"]
+__all__ = [
+    "has_own_reduce",
+    "needs_arguments",
+    "reduce_by_hooks",
+    "reduce_by_name",
+    "reduce_by_new",
+    "reducer_by_hooks",
+]
 
 _CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
 _KEYED = (dict, set, frozenset)
@@ -58,6 +65,7 @@ _NO_PARTS = frozenset(
 # Results of _is_in_python and _author. They grow only in a forked child, which ends soon.
 _in_python: dict[type, bool] = {}
 _authors: dict[type, type] = {}
+_TAKES_ALL = 0x4 | 0x8  # flags of code: CO_VARARGS, CO_VARKEYWORDS
 _MOST_OBJECTS = 10_000  # objects that are looked at in one reduce tuple
 
 
@@ -77,13 +85,39 @@ def reducer_by_hooks(cls: type) -> Reducer:
 
 def needs_arguments(cls: type) -> bool:
     """Is ``cls.__new__`` written in Python with required arguments? Then pickle, which calls ``cls.__new__(cls)``, fails."""
-    new: Any = next((c.__dict__["__new__"] for c in cls.__mro__ if "__new__" in c.__dict__), None)
-    while type(new) is staticmethod or (type(new) is not types.FunctionType and hasattr(new, "__wrapped__")):
-        new = new.__wrapped__
-    if type(new) is not types.FunctionType:
+    new = _maker(cls)
+    if new is None:
         return False
     required = new.__code__.co_argcount - len(new.__defaults__ or ())
     return required > 1 or new.__code__.co_kwonlyargcount > len(new.__kwdefaults__ or {})
+
+
+def _maker(cls: type) -> types.FunctionType | None:
+    """``cls.__new__``, if that is written in Python."""
+    new: Any = next((c.__dict__["__new__"] for c in cls.__mro__ if "__new__" in c.__dict__), None)
+    while type(new) is staticmethod or (type(new) is not types.FunctionType and hasattr(new, "__wrapped__")):
+        new = new.__wrapped__
+    return new if type(new) is types.FunctionType else None
+
+
+def reduce_by_new(pickler: Saver, obj: Any) -> Any:
+    """An object whose only hook is a ``__new__`` that may do without arguments. It may return the only object of the class,
+    so pickle calls it. One that hands on whatever arguments it gets may need some (tornado's ``Configurable``): it is called
+    only where it looks into an attribute of the class in which the object is.
+    """
+    cls = type(obj)
+    new = _maker(cls)
+    if new is None or not new.__code__.co_flags & _TAKES_ALL:
+        return NotImplemented
+    kept = [c.__dict__.get(name) for c in cls.__mro__ if is_heap(c) for name in new.__code__.co_names]
+    return NotImplemented if any(_holds(value, obj) for value in kept) else reduce_raw(pickler, obj)
+
+
+def _holds(value: Any, obj: Any) -> bool:
+    """Is it the object, or a table or list of objects with this one?"""
+    kept: Any = getattr(value, "data", None) if type(value) is weakref.WeakValueDictionary else value
+    values = kept.values() if type(kept) is dict else kept if type(kept) in (list, tuple) else (kept,)
+    return any(each is obj or (type(each) is weakref.KeyedRef and each() is obj) for each in list(values))
 
 
 def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:

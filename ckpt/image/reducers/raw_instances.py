@@ -39,9 +39,7 @@ def has_state_in_c(cls: type, base: type = object) -> bool:
     """Does an instance of ``cls``, which derives from this type in C, have more state than an instance of that, slots,
     dictionary, weak references? The size of its C struct tells.
     """
-    heap = [
-        c for c in cls.__mro__ if is_heap(c) and c not in base.__mro__
-    ]  # issubclass may call the program's code
+    heap = [c for c in cls.__mro__ if is_heap(c) and c not in base.__mro__]
     slots = sum(1 for c in heap for value in c.__dict__.values() if is_slot(value, c))
     return has_hidden_state(cls, slots, base)
 

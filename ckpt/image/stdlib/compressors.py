@@ -14,8 +14,9 @@ every reader accepts.
 **The content is the same, the compressed bytes are not**: they are as if the program had called ``flush()``.
 
 Decompressors that the program uses itself (zlib, bz2, lzma): one that has met the end of its stream is saved, since what
-follows the stream is all that it still tells. One in the middle of a stream has a window and tables that its library gives
-to nobody; it is refused by name.
+follows the stream is all that it still tells; so is one between two blocks of a raw stream
+(:mod:`ckpt.image.lowlevel.inflating`). Any other one has a window and tables that its library gives to nobody; it is refused
+by name.
 
 Not here: compressors of bz2 and lzma (:mod:`ckpt.image.stdlib.compressed_files`), files that are being read
 (:mod:`ckpt.image.files.reopen`).
@@ -30,6 +31,7 @@ from types import MethodDescriptorType
 from typing import Any
 
 from ckpt.compat.accelerators import BZ2, LZMA
+from ckpt.image.lowlevel import inflating
 
 __all__ = [
     "Deflating",
@@ -201,6 +203,8 @@ _NAMES = {BZ2: "bz2.BZ2Decompressor", LZMA: "lzma.LZMADecompressor"}
 def reduce_decompressor(pickler: Any, obj: Any) -> Any:
     """The reducer for decompressors. Raises PicklingError in the middle of a stream."""
     module = type(obj).__module__
+    if not obj.eof and module == "zlib" and (window := inflating.window_of(obj)) is not None:
+        return inflating.make_inflating, (window,)
     if not obj.eof:
         name = _NAMES.get(module, "zlib.decompressobj")
         raise PicklingError(

@@ -9,8 +9,8 @@ children they are like other locks, and many libraries make one in case they nee
 
 from __future__ import annotations
 
+import importlib
 import sys
-from pickle import PicklingError
 from typing import Any
 
 from ckpt.compat.children import (
@@ -20,6 +20,7 @@ from ckpt.compat.children import (
     was_started,
 )
 from ckpt.compat.worker_pools import adopt, is_child
+from ckpt.image.errors import ObjectRefused
 from ckpt.image.reducers.rebuild import make_instance
 from ckpt.image.stdlib.registered_children import is_expected
 
@@ -31,15 +32,21 @@ def reducers() -> dict[type, Any]:
     found: dict[type, Any] = {}
     if "subprocess" in sys.modules:
         found[sys.modules["subprocess"].Popen] = reduce_child
-    if "multiprocessing.popen_fork" in sys.modules:
-        found[sys.modules["multiprocessing.popen_fork"].Popen] = reduce_child
-    if "multiprocessing.process" in sys.modules:
-        found[sys.modules["multiprocessing.process"].AuthenticationString] = reduce_key
-    if "multiprocessing.synchronize" in sys.modules:
-        synchronize = sys.modules["multiprocessing.synchronize"]
-        for name in ("Lock", "RLock", "BoundedSemaphore"):
-            found[getattr(synchronize, name)] = reduce_lock
+    for package in ("multiprocessing", "multiprocess"):  # the latter is a copy of it, which pathos uses
+        if f"{package}.popen_fork" in sys.modules:
+            found[sys.modules[f"{package}.popen_fork"].Popen] = reduce_child
+        if f"{package}.process" in sys.modules:
+            found[sys.modules[f"{package}.process"].AuthenticationString] = reduce_key
+        if synchronize := sys.modules.get(f"{package}.synchronize"):
+            for name in ("Lock", "RLock", "BoundedSemaphore"):
+                found[getattr(synchronize, name)] = reduce_lock
     return found
+
+
+_REMEDIES = {
+    True: "let it end before (subprocess.run), or say how it is started again: ckpt.register_child(process, start)",
+    False: "let it end before, or use multiprocessing.Pool or concurrent.futures, whose processes are started anew",
+}
 
 
 def reduce_child(pickler: Any, child: Any) -> Any:
@@ -48,10 +55,12 @@ def reduce_child(pickler: Any, child: Any) -> Any:
     if child.returncode is None and is_expected(child):
         return make_instance, (type(child),), {"args": child.args, "returncode": None, "pid": child.pid}
     if child.returncode is None and was_started(child):
-        command = getattr(child, "args", "a process of multiprocessing")
-        raise PicklingError(
+        package = type(child).__module__.partition(".")[0]
+        command = getattr(child, "args", f"a process of {package}")
+        raise ObjectRefused(
+            child,
             f"the child process {getattr(child, 'pid', '')} ({command}) is running, and cannot be part of an image: "
-            "checkpoints wait until it has ended and was waited for"
+            f"checkpoints wait until it has ended and was waited for; {_REMEDIES[package == 'subprocess']}",
         )
     return reduce_raw(pickler, child)
 
@@ -91,12 +100,11 @@ def reduce_lock(pickler: Any, lock: Any) -> Any:
 
 
 def make_lock(cls: type, kind: int, value: int, maximum: int, times: int, method: str) -> Any:
-    import multiprocessing
-    from multiprocessing import synchronize
-
     made: Any = object.__new__(cls)
-    context = multiprocessing.get_context(method)
-    synchronize.SemLock.__init__(made, kind, value, maximum, ctx=context)
+    package = importlib.import_module(cls.__module__.partition(".")[0])
+    importlib.import_module(cls.__module__).SemLock.__init__(
+        made, kind, value, maximum, ctx=package.get_context(method)
+    )
     for _ in range(times):
         made.acquire()
     return made

@@ -22,6 +22,7 @@ from ckpt.image.stdlib import c_objects
 from ckpt.image.stdlib.registered_children import is_expected
 
 __all__ = [
+    "Awaitables",
     "Compression",
     "Csv",
     "Decimal",
@@ -98,6 +99,36 @@ class Compression(Library):
             found[type(make())] = deflating
             found[type(sys.modules["zlib"].decompressobj())] = decompressor
         return found
+
+
+class Awaitables(Library):
+    """What programs hold that run coroutines, by asyncio or otherwise (trio): types in C without a name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._hooks: tuple[Any, ...] = ()
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        name = _AWAITABLES.get(cls.__name__) if cls.__module__ == "builtins" else None
+        return None if name is None else later("ckpt.image.loops.async_generators", name)
+
+    def before_image(self) -> None:
+        self._hooks = tuple(sys.get_asyncgen_hooks())
+
+    def note_settings(self) -> Any:
+        return self._hooks if any(self._hooks) else None
+
+    def apply_settings(self, saved: Any) -> None:
+        sys.set_asyncgen_hooks(*saved)
+
+
+_AWAITABLES = {
+    **dict.fromkeys(
+        ("async_generator_asend", "async_generator_athrow", "anext_awaitable", "coroutine_wrapper"),
+        "reduce_awaitable",
+    ),
+    "asyncgen_hooks": "reduce_hooks",
+}
 
 
 class Expat(Library):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.libraries.test_hooks import app_of
 from tests.system.support import PATIENCE_S, Job, ckpt_command, environment, run_ckpt, write_app
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
@@ -155,6 +156,42 @@ def test_user_signals_reach_the_ranks_that_have_a_handler_and_end_nobody(
     assert job.finish() == 0
     assert not job.events("rank-died")
     assert [event["signal"] for event in job.events("signal-passed-on")] == [10, 12]
+
+
+TICKS = """
+    import signal, time
+    import ckpt
+    from tools import die_once
+
+    comm = ckpt.enable()
+    ticks = too_late = 0
+
+    def tick(number, frame):
+        global ticks, too_late
+        ticks += 1
+        too_late += is_over
+        if too_late == 200:
+            print("too late")
+
+    is_over = False
+    signal.signal(signal.SIGALRM, tick)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    ckpt.checkpoint()
+    if comm.rank == 1:
+        die_once()
+        time.sleep(0.5)
+    while ticks < 100:
+        time.sleep(0.01)
+    print("ticks")
+    is_over = True
+"""
+
+
+def test_a_timer_that_the_program_leaves_running_ends_with_it(start: Start, tmp_path: Path) -> None:
+    """Its handler was called as long as the rank served its peers, and then its signal killed the rank, at each restart."""
+    job = start(app_of(tmp_path, TICKS), ranks=2, max_restarts=1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == job.output(1) == "ticks\n"
 
 
 def _as_a_careless_parent() -> None:

@@ -265,3 +265,78 @@ def test_a_pool_of_loky_that_joblib_has_not_made_is_refused_by_name(start: Start
     assert job.wait_event("failed")["reason"].startswith("a pool of loky that the program holds"), (
         job.report()
     )
+
+
+MANAGED = """
+    import multiprocessing, os, signal, time
+    import ckpt
+    from multiprocessing.managers import BaseManager
+
+    class Counter:
+        def __init__(self):
+            self.number = 0
+        def add(self, more):
+            self.number += more
+            return self.number
+
+    class Own(BaseManager):
+        pass
+
+    Own.register("Counter", Counter)
+
+    def work(n, squares, lock):
+        with lock:
+            squares[n] = n * n
+
+    def heard(event):
+        return event in open(os.environ["CKPT_JOB"] + "/events.jsonl").read()
+
+    def main():
+        manager = multiprocessing.Manager()
+        squares, lock, queue = manager.dict(), manager.Lock(), manager.Queue()
+        squares["inner"] = inner = manager.list([1])
+        without_manager = squares["inner"]
+        processes = [multiprocessing.Process(target=work, args=(n, squares, lock)) for n in range(2)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        ckpt.checkpoint()
+        while not heard('"failed"'):
+            time.sleep(0.01)
+        print(squares[1], list(without_manager), flush=True)
+        manager.shutdown()
+        with Own() as own:
+            counter = own.Counter()
+            print(counter.add(3), flush=True)
+        ckpt.checkpoint()
+        if not ckpt.restarts():
+            while not heard('"committed"'):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+        for gone in (squares, lock, queue, without_manager, counter):
+            try:
+                gone.add(1) if gone is counter else str(gone._callmethod("__len__"))
+            except (OSError, EOFError):
+                print(type(gone).__name__)
+        with multiprocessing.Manager() as another:
+            print(another.list([5])[0])
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+@pytest.mark.rotate(8)
+def test_a_manager_that_runs_is_refused_by_name_and_what_it_leaves_is_no_obstacle(
+    start: Start, tmp_path: Path
+) -> None:
+    """A proxy connected to its manager where it was loaded: each restart failed, and all progress was lost."""
+    job = start(write_app(tmp_path, MANAGED), ranks=1)
+    reason = job.wait_event("failed")["reason"]
+    assert "a manager of multiprocessing (SyncManager)" in reason and "shut down" in reason, job.report()
+    assert job.finish() == 0, job.report()
+    gone = ["DictProxy", "AcquirerProxy", "AutoProxy[Queue]", "ListProxy", "AutoProxy[Counter]"]
+    assert job.output(0).splitlines() == ["1 [1]", "3", *gone, "5"]
+    assert [event["from_epoch"] for event in job.events("restarting")] != [None], job.report()
+    assert not job.events("line-unusable"), job.report()

@@ -79,6 +79,64 @@ def test_a_thread_runs_after_a_restart_too(start: Start, tmp_path: Path) -> None
     assert job.output(0) == f"[True, True, True] 4\n{rows} [False, False, False]\n"
 
 
+def test_what_a_package_keeps_for_each_thread_and_each_task_is_there_after_a_restart(
+    start: Start, tmp_path: Path
+) -> None:
+    """anyio does: a worker thread ended with an AttributeError, and a cancel scope with a RuntimeError, after a restart. A
+    package with a suspended function in a task is at work: what it holds for it may be no mere setting."""
+    library = tmp_path / "site-packages" / "kept"
+    library.mkdir(parents=True)
+    write_app(
+        library,
+        """
+        import threading, weakref
+        own, states = threading.local(), weakref.WeakKeyDictionary()
+        async def scope(task, future):
+            states[task] = iter("abc")
+            await future
+            return "".join(states[task])
+        """,
+        "__init__.py",
+    )
+    app = app_of(
+        tmp_path,
+        """
+        import asyncio, sys, threading
+        import ckpt
+        from tools import die_once
+        sys.path.insert(0, __file__.rpartition("/")[0] + "/site-packages")
+        import kept
+        ckpt.enable()
+        go, log = threading.Event(), []
+        def run(name):
+            kept.own.name = name
+            go.wait()
+            log.append(kept.own.name)
+        threads = [threading.Thread(target=run, args=(name,)) for name in "xy"]
+        for thread in threads:
+            thread.start()
+        async def work(future):
+            return await kept.scope(asyncio.current_task(), future)
+        async def main():
+            future = asyncio.get_running_loop().create_future()
+            task = asyncio.create_task(work(future))
+            await asyncio.sleep(0)
+            ckpt.checkpoint()
+            die_once()
+            future.set_result(None)
+            print(await task)
+        asyncio.run(main())
+        go.set()
+        for thread in threads:
+            thread.join()
+        print(sorted(log), ckpt.restarts())
+        """,
+    )
+    job = start(app, ranks=1)
+    assert job.finish() == 0, job.report()
+    assert job.output(0) == "abc\n['x', 'y'] 1\n"
+
+
 def test_a_program_that_waits_until_one_thread_is_left_or_joins_all_sees_its_own_threads_only(
     start: Start, tmp_path: Path
 ) -> None:

@@ -6,13 +6,14 @@ import asyncio
 import contextvars
 import gc
 import warnings
+from pathlib import Path
 
 import pytest
 
 from ckpt.compat import asyncio_names, asyncio_objects, awaitables
 from ckpt.image.reducers.contexts import has_decimal_context
 from ckpt.image.stdlib.standard import Decimal
-from tests.unit.ckpt.image.support import copy_of
+from tests.unit.ckpt.image.support import copy_of, resumed_output
 
 depth: contextvars.ContextVar[int] = contextvars.ContextVar("depth")
 
@@ -239,3 +240,39 @@ def test_a_context_of_decimal_that_nobody_has_made_is_not_made() -> None:
 
     assert not contextvars.Context().run(applied)
     assert copy_of(context).run(decimal.getcontext).prec == 7
+
+
+def test_coroutines_that_are_run_without_asyncio(tmp_path: Path) -> None:
+    """As trio runs them: with hooks of its own for asynchronous generators, in which it waits."""
+    source = """
+        import sys, types
+        sys.modules.pop("asyncio", None)
+        begun = []
+        before = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=begun.append)
+
+        @types.coroutine
+        def wait(value):
+            return (yield value)
+
+        async def numbers():
+            for n in range(3):
+                yield await wait(n)
+
+        async def main():
+            async for n in numbers():
+                print("got", n)
+            print(await anext(numbers(), None))
+
+        coroutine = main()
+        coroutine.send(None)
+        driver_tick()
+        for n in range(10, 13):
+            coroutine.send(n)
+            driver_tick()
+        try:
+            coroutine.send(20)
+        except StopIteration:
+            print(len(begun), before == (None, None), sys.get_asyncgen_hooks().firstiter == begun.append)
+    """
+    assert resumed_output(tmp_path, source) == "got 10\ngot 11\ngot 12\n20\n2 True True\n"

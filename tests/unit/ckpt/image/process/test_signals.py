@@ -121,3 +121,21 @@ def test_a_signal_that_has_arrived_and_has_not_been_handled_comes_back(tmp_path:
         print(arrived == [signal.SIGALRM, signal.SIGUSR1])
     """
     assert resumed_output(tmp_path, source) == "['SIGUSR1', 'SIGUSR2'] True\nTrue\n"
+
+
+def test_the_descriptor_that_signals_are_written_to_comes_back(tmp_path: Path) -> None:
+    """trio and twisted wait for it: they slept on, whatever signal had come."""
+    source = """
+        import os, signal, socket
+        reading, writing = socket.socketpair()
+        writing.setblocking(False)
+        signal.set_wakeup_fd(writing.fileno())
+        signal.signal(signal.SIGUSR1, lambda number, frame: None)
+        driver_tick()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        reading.settimeout(10)
+        print(signal.SIGUSR1 in reading.recv(100), signal.set_wakeup_fd(-1) == writing.fileno())
+        driver_tick()
+        print(signal.set_wakeup_fd(-1))
+    """
+    assert resumed_output(tmp_path, source) == "True True\n-1\n"

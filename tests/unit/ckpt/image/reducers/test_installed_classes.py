@@ -109,6 +109,46 @@ def test_one_of_a_kind_comes_from_where_it_is_kept(tmp_path: Path) -> None:
     assert after_restart(tmp_path, library, program) == "True ['made']\n"
 
 
+def test_a_class_whose_new_hands_its_arguments_on(tmp_path: Path) -> None:
+    """tornado's servers and loops: a restart called their ``initialize``, without arguments or a second time."""
+    library = """
+        made = []
+        class Configurable:
+            by_name = {}
+            def __new__(cls, *args, **kwargs):
+                made.append(cls.__name__)
+                self = object.__new__(cls)
+                self.initialize(*args, **kwargs)
+                return self
+        class Server(Configurable):
+            def initialize(self, handler): self.handler = handler
+        class Loop(Configurable):
+            def initialize(self, name="main"):
+                if name in self.by_name: raise RuntimeError(f"{name} is there")
+                self.name, self.by_name[name] = name, self
+        class Only:
+            _only = None
+            def __new__(cls, *args, **kwargs):
+                if cls._only is None:
+                    cls._only = object.__new__(cls)
+                return cls._only
+        class OnlyByName:
+            all = {}
+            def __new__(cls, *args):
+                return cls.all.setdefault(args, object.__new__(cls))
+    """
+    program = """
+        import lib
+        server, loop, only, named = lib.Server("handler"), lib.Loop(), lib.Only(1), lib.OnlyByName("x")
+        only.value = 3
+        driver_tick()
+        print(server.handler, loop.name, lib.Loop.by_name["main"] is loop, lib.made)
+        print(lib.Only() is only, only.value, lib.OnlyByName("x") is named)
+    """
+    expected = "handler main True ['Server', 'Loop']\nTrue 3 True\n"
+    assert after_restart(tmp_path, library, program) == expected
+
+
 def test_what_cannot_be_saved_raw_is_put_together_by_its_authors(tmp_path: Path) -> None:
     library = """
         import socket
@@ -235,6 +275,32 @@ def test_a_class_without_a_hash(tmp_path: Path) -> None:
         print(lib.End.__name__)
     """
     assert after_restart(tmp_path, library, program) == "End\n"
+
+
+def test_a_class_that_follows_a_protocol(tmp_path: Path) -> None:
+    """Those of janus do: "Instance and class checks can only be used with @runtime_checkable protocols"."""
+    library = """
+        import abc, typing
+        T = typing.TypeVar("T")
+        class Queue(typing.Protocol[T]):
+            def get(self) -> T: ...
+        class Own(Queue[T]):
+            def __init__(self, value): self.value = value
+            def get(self): return self.value
+        class Strict(abc.ABCMeta):
+            def __subclasscheck__(cls, other): raise TypeError("ask nobody")
+        class Base(metaclass=Strict):
+            __slots__ = ("of_base",)
+        class Other(Base):
+            def __init__(self): self.of_base, self.own = 1, 2
+    """
+    program = """
+        import lib
+        own, other = lib.Own(3), lib.Other()
+        driver_tick()
+        print(own.get(), other.of_base, other.own)
+    """
+    assert after_restart(tmp_path, library, program) == "3 1 2\n"
 
 
 def test_a_class_over_a_container_in_c_keeps_its_attributes(tmp_path: Path) -> None:
@@ -402,40 +468,3 @@ def test_a_class_with_a_getstate_and_a_finalizer_is_made_by_its_own_way(tmp_path
     assert after_restart(tmp_path, library, program) == "a.nc\n"
     assert was_made_again(tmp_path)
 
-
-PROTOCOLS = """
-    import abc
-    from typing import Protocol
-
-    class HasName(Protocol):
-        name: str
-
-    class Asked(abc.ABCMeta):
-        def __subclasscheck__(cls, other):
-            raise TypeError("nobody may ask")
-
-    class Base(metaclass=Asked):
-        pass
-
-    class Settings(HasName):
-        def __init__(self):
-            self.name, self.parts = "settings", []
-
-    class Other(Base):
-        def __init__(self, settings):
-            self.settings = settings
-"""
-
-
-def test_a_class_that_derives_from_a_protocol_is_asked_nothing(tmp_path: Path) -> None:
-    # No checkpoint of a program under coverage: "checks can only be used with @runtime_checkable protocols".
-    program = """
-        import lib
-        class Own(lib.HasName):
-            pass
-        settings, own = lib.Settings(), Own()
-        other, own.name = lib.Other(settings), "own"
-        driver_tick()
-        print(settings.name, settings.parts, own.name, other.settings is settings)
-    """
-    assert after_restart(tmp_path, PROTOCOLS, program) == "settings [] own True\n"

@@ -58,8 +58,9 @@ def test_one_whose_memory_has_been_released() -> None:
     assert tells(copy_of(ended)) == tells(ended)
 
 
-@pytest.mark.parametrize("fed", [0, 40])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind, fed", [(kind, fed) for kind in KINDS for fed in (0, 40) if (kind, fed) != ("raw", 0)]
+)
 def test_one_in_the_middle_of_a_stream_is_named_with_a_remedy(kind: str, fed: int) -> None:
     packed, make = KINDS[kind]
     begun = make()
