@@ -142,7 +142,6 @@ class Taker:
         """
 
         port, (previous, epoch), memory = self._runtime.port, label, self._runtime.memory_in_use
-        is_slow = False
         assert port is not None
         declare_deferred(lambda: tuple(port.interrupts.pending))
         self._look_again_for_maps(waited_since_ns)
@@ -160,10 +159,9 @@ class Taker:
                 others.stop()
                 self._refuse_writing_beside(others)
             if memory is not None:
-                is_slow = self.choice.mode != "fork" and memory.shares_files
-                memory.stand(epoch, self._available, is_slow=is_slow)
+                memory.stand(epoch, self._available, forks=self.choice.mode == "fork")
             libraries.copy_out(is_writing=self._is_read(), available=self._available)
-            if memory is not None and not is_slow:
+            if memory is not None:
                 memory.copied()
             noted = self._runtime.files.cut(epoch)
             prepared = prepare(state, noted)

@@ -220,17 +220,17 @@ class HostMemory:
             finally:
                 self._lock.acquire()
 
-    def stand(self, epoch: int, available: Callable[[], int | None], *, is_slow: bool = False) -> None:
+    def stand(self, epoch: int, available: Callable[[], int | None], *, forks: bool = True) -> None:
         """All threads of the program stand still: wait until all members do, then copy the own parts of windows. Mapped
         files are copied next, by others; :meth:`copied` and :meth:`leave` must follow, the second also if this has failed.
-        ``available()``: bytes of memory that this rank can still get; None: nobody knows. ``is_slow``: files are not
-        copied, but what is mapped is written at once. Raises NotTogether, NoImage."""
+        ``available()``: bytes of memory that this rank can still get; None: nobody knows. ``forks``: else this
+        rank is slow, if it shares files: they are not copied, but written at once. Raises NotTogether, NoImage."""
         needed, left = sum(each.part[1] for each in self._segments), available()
         if left is not None and needed > left:
             raise NoImage(
                 f"{needed} bytes of shared memory cannot be copied: {left} bytes of memory are left"
             )
-        token = int.from_bytes(os.urandom(8), "little") | 1
+        token, is_slow = int.from_bytes(os.urandom(8), "little") | 1, not forks and self.shares_files
         with self._changed() as table:
             self._require_all(table)
             self._require_images(table, epoch)
@@ -242,8 +242,11 @@ class HostMemory:
         self._copies = {id(each): _copy_of(each.own_part()) for each in self._segments}
 
     def copied(self) -> None:
-        """All that this rank shares is copied, or written: the others may go on. Raises NoImage."""
+        """All that this rank shares is copied: the others may go on. Where this rank is slow, they may when it leaves. Raises
+        NoImage."""
         with self._changed() as table:
+            if table.slots[self._number].is_slow:
+                return
             if not table.copied(self._number):
                 raise NoImage("the other ranks that share memory have gone on: copying it has taken too long")
 

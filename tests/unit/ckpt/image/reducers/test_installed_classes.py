@@ -467,4 +467,3 @@ def test_a_class_with_a_getstate_and_a_finalizer_is_made_by_its_own_way(tmp_path
     """
     assert after_restart(tmp_path, library, program) == "a.nc\n"
     assert was_made_again(tmp_path)
-
