@@ -242,7 +242,7 @@ class HostMemory:
         self._copies = {id(each): _copy_of(each.own_part()) for each in self._segments}
 
     def copied(self) -> None:
-        """All that this rank shares is copied: the others may go on. Where this rank is slow, they may when it leaves. Raises
+        """All that this rank shares is copied: the others may go on; where this rank is slow, when it leaves. Raises
         NoImage."""
         with self._changed() as table:
             if table.slots[self._number].is_slow:
