@@ -165,7 +165,7 @@ class Runtime:
 
     def look_at_mapped_files(self) -> None:
         """See :meth:`ckpt.capture.context.RankContext.look_at_mapped_files`."""
-        if self.spec.get("local_size", 1) < 2:
+        if self.spec.get("local_size", 1) < 2 or self.explicit is not None:
             return
         files = frozenset(number_of(os.stat(path)) for path in shared_files() if os.path.exists(path))
         if (files or self._shared_memory is not None) and self.shared_memory is not None:
@@ -173,7 +173,7 @@ class Runtime:
 
     def on_mapped(self, fd: int) -> None:
         """See :meth:`ckpt.capture.context.RankContext.on_mapped`."""
-        if self.spec.get("local_size", 1) > 1 and self.shared_memory is not None:
+        if self.spec.get("local_size", 1) > 1 and self.explicit is None and self.shared_memory is not None:
             with contextlib.suppress(OSError):
                 self.shared_memory.map_files(frozenset([number_of(os.fstat(fd))]), all_of_them=False)
 

@@ -1,11 +1,14 @@
 /* `Mapping`: a part of a file, mapped for shared reading and writing, that exports a buffer. Unlike `mmap.mmap` it keeps no
  * descriptor, and a subclass written in Python can be the object that a view of the memory refers to (before Python 3.12 only
- * classes written in C can export a buffer). The memory is unmapped with the last view. */
+ * classes written in C can export a buffer). The memory is unmapped with the last view. And two functions for such a file. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <fcntl.h>
 #include <structmember.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct {
     PyObject_HEAD
@@ -48,6 +51,32 @@ static int mapping_getbuffer(PyObject *self, Py_buffer *view, int flags)
     return PyBuffer_FillInfo(view, self, mapping->at, mapping->nbytes, 0, flags);
 }
 
+/* Python's own functions tell audit hooks of a change of a file, which would be taken for one of the program's. */
+static PyObject *open_file(PyObject *module, PyObject *path)
+{
+    PyObject *name;
+    if (!PyUnicode_FSConverter(path, &name)) return NULL;
+    int fd = open(PyBytes_AS_STRING(name), O_RDWR | O_CLOEXEC);
+    Py_DECREF(name);
+    return fd < 0 ? PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path) : PyLong_FromLong(fd);
+}
+
+static PyObject *extend(PyObject *module, PyObject *args)
+{
+    int fd;
+    long long nbytes;
+    struct stat found;
+    if (!PyArg_ParseTuple(args, "iL:extend", &fd, &nbytes)) return NULL;
+    if (fstat(fd, &found) || (found.st_size < nbytes && ftruncate(fd, nbytes))) return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"open_file", open_file, METH_O, "A descriptor of a file, for reading and writing. Raises OSError."},
+    {"extend", extend, METH_VARARGS, "extend(fd, nbytes): let the file have at least this size. Raises OSError."},
+    {NULL},
+};
+
 static PyMemberDef members[] = {
     {"nbytes", T_PYSSIZET, offsetof(Mapping, nbytes), READONLY, "Size of the memory in bytes."},
     {NULL},
@@ -74,6 +103,7 @@ static struct PyModuleDef module = {
     .m_name = "ckpt.shared_memory._mapping",
     .m_doc = "Files mapped as shared memory.",
     .m_size = -1,
+    .m_methods = functions,
 };
 
 PyMODINIT_FUNC PyInit__mapping(void)

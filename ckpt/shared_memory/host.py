@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from ckpt.image.errors import RestoreError
+from ckpt.shared_memory._mapping import extend
 from ckpt.shared_memory.rules import RUNNING
 from ckpt.shared_memory.segment import Segment
 from ckpt.shared_memory.table import MOST_SLOTS, Busy, HostTable, Place, Shared, opened
@@ -352,8 +353,7 @@ class HostMemory:
 
 def _reserve(table: Shared, fd: int, end: int) -> None:
     table.free_at = _whole_pages(end)
-    if os.fstat(fd).st_size < table.free_at:
-        os.ftruncate(fd, table.free_at)
+    extend(fd, table.free_at)
 
 
 def _whole_pages(nbytes: int) -> int:

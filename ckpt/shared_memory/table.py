@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from ckpt.shared_memory._mapping import Mapping
+from ckpt.shared_memory._mapping import Mapping, extend, open_file
 from ckpt.shared_memory.rules import MANY, Slot, Table
 
 __all__ = ["BEGIN", "MOST_SLOTS", "Busy", "HostTable", "Place", "Shared", "opened"]
@@ -50,7 +50,7 @@ class Shared(Table):
 @contextlib.contextmanager
 def opened(place: Place) -> Iterator[int]:
     """A descriptor of the file. It is open for a moment only, so it cannot meet one of the program's. Raises OSError."""
-    fd = os.open(f"/proc/{place[0]}/fd/{place[1]}", os.O_RDWR | os.O_CLOEXEC)
+    fd = open_file(f"/proc/{place[0]}/fd/{place[1]}")
     try:
         yield fd
     finally:
@@ -64,8 +64,7 @@ class HostTable:
         """Raises OSError."""
         self.place = place
         with opened(place) as fd:
-            if os.fstat(fd).st_size < BEGIN:
-                os.ftruncate(fd, BEGIN)
+            extend(fd, BEGIN)
             self._memory = memoryview(Mapping(fd, 0, BEGIN))
 
     @contextlib.contextmanager
