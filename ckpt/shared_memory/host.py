@@ -44,6 +44,7 @@ _COPY_BYTES_S: Final = 200 << 20
 """After so long, and one second for so many bytes, a rank that copies is left behind."""
 _LARGE_BYTES: Final = 1 << 20
 _PAUSE_S: Final = 0.0002
+"""For each rank that has something to share: all of them look at the table."""
 _LOOK_FOR_DEAD_S: Final = 0.1
 _FALLOC_KEEP_SIZE_PUNCH_HOLE: Final = 1 | 2
 
@@ -76,7 +77,7 @@ class HostMemory:
         self._is_awaited = False
         """Others may wait for this rank, to stand or to go on."""
         self._epoch = 0
-        self._limit_s = _GATHER_FIRST_S
+        self._limit_s, self._pause_s = _GATHER_FIRST_S, _PAUSE_S
         self._rests_until = 0.0
         self._looked_for_dead = 0.0
 
@@ -195,6 +196,10 @@ class HostMemory:
             missing = self._gather(epoch, is_wanted)
         except NotTogether as failure:
             return str(failure)
+        except BaseException:  # a signal: nobody is to wait for this rank
+            self._is_awaited = True
+            self.leave()
+            raise
         if not missing:
             self._is_awaited = True
             return ""
@@ -217,7 +222,7 @@ class HostMemory:
                     return missing
             self._lock.release()
             try:
-                time.sleep(_PAUSE_S)
+                time.sleep(self._pause_s)
             finally:
                 self._lock.acquire()
 
@@ -239,7 +244,7 @@ class HostMemory:
             table.stand(self._number, epoch, token)
         until = time.monotonic() + _STAND_S
         while not self._is_together(epoch, until):
-            time.sleep(_PAUSE_S)
+            time.sleep(self._pause_s)
         self._copies = {id(each): _copy_of(each.own_part()) for each in self._segments}
 
     def copied(self) -> None:
@@ -276,7 +281,7 @@ class HostMemory:
                         return table.leave(self._number)
             except (Busy, OSError):
                 pass  # it must not go on: the others may still copy
-            time.sleep(_PAUSE_S)
+            time.sleep(self._pause_s)
 
     def _may_leave(self, table: Shared, until: float) -> bool:
         me = table.slots.get(self._number)
@@ -324,6 +329,7 @@ class HostMemory:
         """Raises NotTogether: the table cannot be had now, since a rank that has it is stopped."""
         try:
             with self._table.changed() as (table, _):
+                self._pause_s = _PAUSE_S * len(table.slots)
                 yield table
         except (Busy, OSError) as failure:
             raise NotTogether(f"the table of shared memory cannot be had: {failure}") from failure

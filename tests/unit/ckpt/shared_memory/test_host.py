@@ -167,6 +167,22 @@ def test_the_wait_ends_when_no_image_is_wanted_any_more(make: Make) -> None:
         assert ranks[0].shared_memory.gather(1, lambda: False)
 
 
+def test_nobody_waits_for_a_rank_whose_program_was_interrupted(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = make(2)
+    kept = window(ranks)
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(host_module.time, "sleep", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            ranks[1].gathers()
+    assert "rank 1" in ranks[0].gathers() and len(kept) == 2
+
+
 def test_images_have_what_was_there_when_all_stood(make: Make) -> None:
     ranks = make(2)
     one, other = window(ranks)
