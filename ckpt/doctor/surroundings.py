@@ -112,9 +112,10 @@ def raw_descriptors(own: dict[int, str], *, with_sockets: bool) -> list[dict[str
     connections = _connections() if with_sockets else frozenset()
     owned: set[int] = set()
     for obj in gc.get_objects():
-        if isinstance(obj, (io.FileIO, socket.socket)):
+        cls = next((each for each in (io.FileIO, socket.socket) if issubclass(type(obj), each)), None)
+        if cls is not None:  # asked so that no code of the program runs
             try:
-                owned.add(obj.fileno())
+                owned.add(cls.fileno(obj))
             except (OSError, ValueError):
                 continue  # closed
     found = []

@@ -91,6 +91,7 @@ COUNTERS = """
         comm.send(mine[-size:], (rank + 1) % size)  # replicas that have drawn others would send others
         comm.recv(source=(rank - 1) % size)
     drawn_by_all = comm.gather(mine)
+    comm.Barrier()  # all have changed the number
     win.Lock(0)
     win.Get(drawn, 0, 1)
     win.Unlock(0)

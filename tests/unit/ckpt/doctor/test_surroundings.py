@@ -25,3 +25,13 @@ def test_descriptors_of_the_job_are_none_of_the_programs(tmp_path: Path) -> None
     finally:
         os.close(log)
         os.close(other)
+
+
+def test_no_code_of_the_program_runs_when_its_objects_are_looked_at() -> None:
+    class Deaf:
+        def __getattribute__(self, name: str) -> object:
+            raise AssertionError("code of the program has run")
+
+    deaf = [Deaf()]
+    surroundings.raw_descriptors({}, with_sockets=False)
+    assert len(deaf) == 1
