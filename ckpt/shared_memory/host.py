@@ -45,6 +45,7 @@ _COPY_BYTES_S: Final = 200 << 20
 _LARGE_BYTES: Final = 1 << 20
 _PAUSE_S: Final = 0.0002
 """For each rank that has something to share: all of them look at the table."""
+_KEPT_S: Final = 60.0
 _LOOK_FOR_DEAD_S: Final = 0.1
 _FALLOC_KEEP_SIZE_PUNCH_HOLE: Final = 1 | 2
 
@@ -71,6 +72,8 @@ class HostMemory:
         self._known: HostTable | None = None
         self._segments: weakref.WeakSet[Segment] = weakref.WeakSet()
         self._files: frozenset[int] = frozenset()
+        self._seen: dict[int, float] = {}
+        """When each of them was seen last."""
         self._copies: dict[int, Any] = {}
         self.token = 0
         """Of the last image of this rank: see the rules."""
@@ -166,8 +169,16 @@ class HostMemory:
             return True
 
     def map_files(self, files: frozenset[int], *, all_of_them: bool = True) -> None:
-        """These files are mapped for shared writing here, beside others if not ``all_of_them``. The lock is not needed."""
-        files = files if all_of_them else files | self._files
+        """These files are mapped for shared writing here, beside others if not ``all_of_them``. The lock is not needed.
+
+        A program may map a file anew for each of its steps: so a file counts as mapped for :data:`_KEPT_S` longer. Else the
+        ranks would have it mapped at the images of some, and not at those of others, and there would be no checkpoint."""
+        now = time.monotonic()
+        self._seen.update(dict.fromkeys(files, now))
+        if all_of_them:
+            for number in [each for each, seen in self._seen.items() if seen < now - _KEPT_S]:
+                del self._seen[number]
+        files = frozenset(self._seen)
         if files != self._files:
             with contextlib.suppress(NotTogether), self._changed() as table:  # said at the next look
                 table.map_files(self._number, os.getpid(), self.epoch, files)
@@ -254,12 +265,15 @@ class HostMemory:
             if table.slots[self._number].is_slow:
                 return
             if not table.copied(self._number):
-                raise NoImage("the other ranks that share memory have gone on: copying it has taken too long")
+                raise NoImage(
+                    "the other ranks that share memory have gone on: copying it has taken too long, or one of them "
+                    "has mapped a file meanwhile"
+                )
 
     def _is_together(self, epoch: int, until: float) -> bool:
         with self._changed() as table:
             if table.is_together(self._number):
-                self.token = table.token
+                self.token = table.slots[self._number].token  # that of the table may be of others by now
                 return True
             self._drop_dead(table)
             self._require_images(table, epoch)

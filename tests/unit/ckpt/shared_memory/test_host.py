@@ -230,7 +230,7 @@ def test_who_copies_for_too_long_has_no_image(make: Make, monkeypatch: pytest.Mo
         table.stand(0, 1, 0)
     ranks[1].shared_memory.stand(1, lambda: None)
     ranks[0].shared_memory.leave()  # while rank 1 has not copied
-    with pytest.raises(NoImage, match="taken too long"):
+    with pytest.raises(NoImage, match="has taken too long"):
         ranks[1].shared_memory.copied()
     assert len(kept) == 2
 
@@ -285,7 +285,38 @@ def test_a_file_that_is_mapped_while_images_are_taken_costs_an_image(make: Make)
     assert beside(*(lambda rank=rank: rank.stands(2) for rank in ranks)) == [None, None]
 
 
-def test_of_very_many_files_any_may_be_shared(make: Make) -> None:
+def test_a_file_that_is_mapped_anew_for_each_step_costs_no_image(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = make(2)
+    for rank in ranks:
+        rank.shared_memory.map_files(frozenset([5]), all_of_them=False)
+    ranks[1].shared_memory.map_files(frozenset())  # it is not mapped at the look
+    assert beside(*(rank.gathers for rank in ranks)) == ["", ""]
+    assert beside(*(rank.stands for rank in ranks)) == [None, None]
+    monkeypatch.setattr(host_module, "_KEPT_S", 0.0)
+    ranks[1].shared_memory.map_files(frozenset())
+    assert not ranks[0].shared_memory.shares_files
+
+
+def test_each_of_those_that_stand_together_has_their_token(make: Make) -> None:
+    """The last one was drawn for a rank that stood alone, with a file of its own, and the restart was refused."""
+    ranks = make(3)
+    kept = window(ranks[:2])
+    ranks[2].shared_memory.map_files(frozenset([5]))
+    assert beside(*(rank.gathers for rank in ranks)) == ["", "", ""]
+    with ranks[0].shared_memory._table.changed() as (table, _):
+        table.stand(0, 1, 11)
+        table.stand(1, 1, 12)
+        table.stand(2, 1, 13)
+        assert [table.slots[rank].token for rank in range(3)] == [12, 12, 13]
+    with ranks[0].lock:
+        assert ranks[0].shared_memory._is_together(1, 0.0) and ranks[0].shared_memory.token == 12
+    assert len(kept) == 2
+
+
+def test_of_very_many_files_any_may_be_shared(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "_KEPT_S", 0.0)
     ranks = make(2)
     ranks[0].shared_memory.map_files(frozenset(range(1, 100)))
     assert not ranks[0].shared_memory.shares_files
