@@ -8,6 +8,7 @@ go on. To the protocol of messages these are images like all others.
     rules       who may stand, copy and go on, and when. Pure; start reading here
     table       what the ranks of a host know of each other, in memory, under a lock
     host        the memory of one host: allocated, mapped, freed; the waits
+    pages       how memory is reserved, copied and given back
     segment     one piece of it in one rank, as a program holds it and as an image has it; _mapping: how it is mapped
 
 Not here: windows (:mod:`ckpt.mpi.rma`), when an image is due (:mod:`ckpt.capture`), who makes the file of a host

@@ -19,8 +19,6 @@ The rules are those of :mod:`ckpt.shared_memory.rules`.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import mmap
 import os
 import time
 import weakref
@@ -28,7 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from ckpt.image.errors import RestoreError
-from ckpt.shared_memory._mapping import extend
+from ckpt.shared_memory.pages import copy_of, give_back, reserve
 from ckpt.shared_memory.rules import RUNNING
 from ckpt.shared_memory.segment import Segment
 from ckpt.shared_memory.table import MOST_SLOTS, Busy, HostTable, Place, Shared, opened
@@ -42,12 +40,10 @@ _STAND_S: Final = 5.0
 _COPY_S: Final = 5.0
 _COPY_BYTES_S: Final = 200 << 20
 """After so long, and one second for so many bytes, a rank that copies is left behind."""
-_LARGE_BYTES: Final = 1 << 20
 _PAUSE_S: Final = 0.0002
 """For each rank that has something to share: all of them look at the table."""
 _KEPT_S: Final = 60.0
 _LOOK_FOR_DEAD_S: Final = 0.1
-_FALLOC_KEEP_SIZE_PUNCH_HOLE: Final = 1 | 2
 
 
 class NotTogether(Exception):
@@ -108,7 +104,7 @@ class HostMemory:
                     f"process {self._number}: shared memory is for the first {MOST_SLOTS} processes"
                 )
             offset = table.free_at
-            _reserve(table, fd, offset + nbytes)
+            reserve(table, fd, offset + nbytes)
         return offset
 
     def map(self, offset: int, nbytes: int, part: tuple[int, int], group: tuple[int, ...]) -> Segment:
@@ -123,7 +119,7 @@ class HostMemory:
         """Map memory of an image: the same bytes of the host's memory, which is new. Raises RestoreError."""
         try:
             with self._table.changed() as (table, fd):
-                _reserve(table, fd, max(offset + nbytes, table.free_at))
+                reserve(table, fd, max(offset + nbytes, table.free_at))
             return self.map(offset, nbytes, part, group)
         except (OSError, Busy) as failure:
             raise RestoreError(f"{nbytes} bytes of shared memory cannot be had again: {failure}") from failure
@@ -144,9 +140,7 @@ class HostMemory:
     def discard(self, segment: Segment) -> None:
         """All members have parted: return the memory to the system."""
         with opened(self.place) as fd:
-            libc = ctypes.CDLL(None)
-            offset, nbytes = ctypes.c_long(segment.offset), ctypes.c_long(_whole_pages(segment.nbytes))
-            libc.fallocate(fd, _FALLOC_KEEP_SIZE_PUNCH_HOLE, offset, nbytes)
+            give_back(fd, segment.offset, segment.nbytes)
 
     # -- images ------------------------------------------------------------------------------------
 
@@ -256,7 +250,7 @@ class HostMemory:
         until = time.monotonic() + _STAND_S
         while not self._is_together(epoch, until):
             time.sleep(self._pause_s)
-        self._copies = {id(each): _copy_of(each.own_part()) for each in self._segments}
+        self._copies = {id(each): copy_of(each.own_part()) for each in self._segments}
 
     def copied(self) -> None:
         """All that this rank shares is copied: the others may go on; where this rank is slow, when it leaves. Raises
@@ -369,25 +363,6 @@ class HostMemory:
                 raise NoImage(
                     f"rank {lost[0]} has died, which had a part of the memory that this rank shares: free the window"
                 )
-
-
-def _reserve(table: Shared, fd: int, end: int) -> None:
-    table.free_at = _whole_pages(end)
-    extend(fd, table.free_at)
-
-
-def _whole_pages(nbytes: int) -> int:
-    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-def _copy_of(memory: memoryview) -> Any:
-    """For a large one, the kernel provides the pages at once: else each would be a fault, for as long again."""
-    if memory.nbytes < _LARGE_BYTES:
-        return bytes(memory)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    copy = mmap.mmap(-1, memory.nbytes, flags=flags)
-    copy[:] = memory
-    return copy
 
 
 def _lives(pid: int) -> bool:
