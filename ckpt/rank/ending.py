@@ -47,6 +47,7 @@ from ckpt.image.files import standard_output
 from ckpt.image.frames.running import run_base
 from ckpt.image.modules import package_baseline, references
 from ckpt.image.process import exits
+from ckpt.image.process.signals import TIMERS
 from ckpt.image.threads.restart import started_threads
 from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.process import ProcessState, process_state
@@ -73,9 +74,6 @@ _PROGRAM_SIGNALS = (
 )  # fmt: skip
 """Signals meant for the program. When the program has ended, the rank ignores them: the controller ends the rank."""
 _STOPS = _PROGRAM_SIGNALS[:4]
-_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
-"""A process that ends has none soon. While a rank serves its peers, their handlers would be called or their signals kill it.
-"""
 
 
 class Ending:
@@ -152,7 +150,7 @@ class Ending:
             return
         self._is_closed = True
         exits.forget()  # they have run; an image of the finished rank must not hold them
-        for timer in _TIMERS:
+        for timer in TIMERS:  # while the rank serves its peers, their signals would kill it or call handlers
             signal.setitimer(timer, 0)
         if not _flush():
             self._code = _EXIT_NOT_FLUSHED

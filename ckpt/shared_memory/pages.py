@@ -12,7 +12,7 @@ from typing import Any, Final
 from ckpt.shared_memory._mapping import extend
 from ckpt.shared_memory.table import Shared
 
-__all__ = ["copy_of", "give_back", "reserve"]
+__all__ = ["copy_of", "give_back", "reserve", "whole_pages"]
 
 _LARGE_BYTES: Final = 1 << 20
 _FALLOC_KEEP_SIZE_PUNCH_HOLE: Final = 1 | 2
@@ -21,16 +21,17 @@ _FALLOC_KEEP_SIZE_PUNCH_HOLE: Final = 1 | 2
 def give_back(fd: int, offset: int, nbytes: int) -> None:
     """Return memory to the system; it is zero where it is still looked at."""
     fallocate = ctypes.CDLL(None).fallocate
-    fallocate(fd, _FALLOC_KEEP_SIZE_PUNCH_HOLE, ctypes.c_long(offset), ctypes.c_long(_whole_pages(nbytes)))
+    fallocate(fd, _FALLOC_KEEP_SIZE_PUNCH_HOLE, ctypes.c_long(offset), ctypes.c_long(whole_pages(nbytes)))
 
 
 def reserve(table: Shared, fd: int, end: int) -> None:
     """Let the file have all bytes before this one, and nobody get one of them again. Raises OSError."""
-    table.free_at = _whole_pages(end)
+    table.free_at = whole_pages(end)
     extend(fd, table.free_at)
 
 
-def _whole_pages(nbytes: int) -> int:
+def whole_pages(nbytes: int) -> int:
+    """So many bytes or more, up to the end of a page."""
     return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 

@@ -168,15 +168,13 @@ class Table:
         slot.phase, slot.epoch = phase, epoch
 
     def _come_together(self, token: int = 0) -> None:
-        members = [slot for _, slot in self.members()]
-        epoch = max((slot.epoch for slot in members if slot.phase == STANDING), default=0)
-        awaited = [slot for slot in members if slot.done < epoch]
+        members = dict(self.members())
+        epoch = max((slot.epoch for slot in members.values() if slot.phase == STANDING), default=0)
+        awaited = [slot for slot in members.values() if slot.done < epoch]
         if any(slot.phase != STANDING or slot.epoch != epoch for slot in awaited):
             awaited = []
         alone = [
-            slot
-            for slot in self.slots.values()
-            if slot.phase == STANDING and all(slot is not each for each in members)
+            slot for number, slot in self.slots.items() if slot.phase == STANDING and number not in members
         ]
         for slot in (*awaited, *alone):
             self.token = token = token or self.token + 1

@@ -19,9 +19,9 @@ from typing import Any
 from ckpt.compat.signals import signal_handlers
 from ckpt.transport.records import NamedTuple
 
-__all__ = ["Timing", "declare_deferred", "program_mask", "note", "set_handlers", "start_timers"]
+__all__ = ["TIMERS", "Timing", "declare_deferred", "program_mask", "note", "set_handlers", "start_timers"]
 
-_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 class Timing(NamedTuple):
@@ -115,12 +115,11 @@ def start_timers() -> tuple[int, ...] | None:
     timing, _timing = _timing, None
     if timing is None:
         return None
-    for timer, (first, interval) in zip(_TIMERS, timing.timers, strict=True):
+    for timer, (first, interval) in zip(TIMERS, timing.timers, strict=True):
         if first or interval:
             signal.setitimer(timer, first, interval)
-    if (
-        timing.woken != -1 and _woken() == -1
-    ):  # a loop of asyncio has set its own, which has another number by now
+    # A loop of asyncio has set its own, which has another number by now.
+    if timing.woken != -1 and _woken() == -1:
         with contextlib.suppress(OSError, ValueError):  # the program has closed it
             signal.set_wakeup_fd(timing.woken, warn_on_full_buffer=False)
     for number in timing.arrived:

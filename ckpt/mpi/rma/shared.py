@@ -10,13 +10,13 @@ Not here: how such memory is part of images (:mod:`ckpt.shared_memory`).
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ckpt.mpi.base.errors import ERR_OTHER, ERR_RMA_SHARED, ERR_SIZE, MpiException
 from ckpt.mpi.rma.exposed import Fixed
+from ckpt.shared_memory.pages import whole_pages
 from ckpt.shared_memory.rules import may_store
 
 if TYPE_CHECKING:
@@ -132,5 +132,5 @@ def layout(sizes: Sequence[int], *, has_gaps: bool) -> tuple[list[tuple[int, int
     parts, at = [], 0
     for nbytes in sizes:
         parts.append((at, nbytes))
-        at += -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE if has_gaps else nbytes
+        at += whole_pages(nbytes) if has_gaps else nbytes
     return parts, at

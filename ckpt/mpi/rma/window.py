@@ -169,9 +169,8 @@ class Win(Transfers, Synchronization, HasAttributes):
             target = next((rank for rank, nbytes in enumerate(state.sizes or ()) if nbytes), 0)
         if isinstance(state.exposed, SharedPart):
             memory = state.exposed.of(target)
-            return buffer_type()() if memory is None else buffer_type().frombuffer(memory), state.units[
-                target
-            ]
+            shared = buffer_type()() if memory is None else buffer_type().frombuffer(memory)
+            return shared, state.units[target]
         if state.rank == target:
             return self.tomemory(), state.unit
         return buffer_type()(), state.units[target]

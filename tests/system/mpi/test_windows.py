@@ -6,13 +6,13 @@ Nothing here depends on how long something takes: a target that computes does so
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.seeds import seed_of_the_commit
+from tests.system.mpi.killing import finds_the_same_memory, same_with_kills
 from tests.system.support import Job, long_enough, write_app
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
@@ -101,24 +101,7 @@ TICKETS = """
 def test_killed_at_random_moments_the_windows_have_the_same_bytes(
     start: Start, tmp_path: Path, turn: int
 ) -> None:
-    choose = random.Random(seed_of_the_commit() * 10 + turn)
-    program, ranks = write_app(tmp_path, TICKETS), 3
-
-    def attempt(turns: int) -> None:
-        plain = start(program, turns, ranks=ranks, name=f"plain-{turns}")
-        job = start(program, turns, ranks=ranks, every=0.1, name=f"job-{turns}")
-        for kill in range(2):
-            job.wait_event("committed", len(job.events("committed")) + 1)
-            time.sleep(choose.random() * 0.1)  # a random moment, not a wait for something
-            job.kill_rank(choose.randrange(ranks))
-            job.wait_event("restarted", kill + 1)
-        assert job.finish() == 0, job.report()
-        assert plain.finish() == 0, plain.report()
-        for rank in range(ranks):
-            assert job.output(rank) == plain.output(rank)
-        assert all(event["from_epoch"] for event in job.events("restarting")), job.report()
-
-    long_enough(200, attempt)
+    same_with_kills(start, write_app(tmp_path, TICKETS), seed_of_the_commit() * 10 + turn, loops=200)
 
 
 VIEWS = """
@@ -168,12 +151,7 @@ VIEWS = """
 
 
 def test_after_a_restart_a_window_is_the_memory_that_the_program_sees(start: Start, tmp_path: Path) -> None:
-    job = start(write_app(tmp_path, VIEWS), ranks=2)
-    job.wait_event("committed")
-    job.kill_rank(1)
-    assert job.finish() == 0, job.report()
-    assert [job.output(rank) for rank in range(2)] == ["the same memory 1\n"] * 2
-    assert all(event["from_epoch"] for event in job.events("restarting")), job.report()
+    finds_the_same_memory(start, write_app(tmp_path, VIEWS))
 
 
 COUNTING = """
