@@ -580,6 +580,28 @@ def test_a_host_that_cannot_write_in_the_job_directory_is_named(
     hosts.wait_until_empty(hosts.names)
 
 
+@pytest.mark.nightly
+def test_a_host_with_another_python_is_named(
+    start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
+) -> None:
+    """Another Python is really there, with a ckpt of the same version. The others go on, if they are enough."""
+    there = sorted(Path(sys.prefix).parent.glob(".venv-3.*/bin/python"))
+    if not there:
+        pytest.skip("another Python: none is set up here (make others)")
+    other = f"mount --bind {there[0].parents[1]} {sys.prefix}"
+    mixed = f"unshare --mount sh -c 'if [ {{host}} = h3 ]; then {other}; fi; exec \"$@\"' sh"
+    engine = hosts.engine().replace("{agent}", "") + mixed + " {agent}"
+    found = spread(start, hosts, ring, "h2:2,h3:2,h4:2", engine_command=engine)
+    assert found.finish() == 0, found.report()
+    (failed,) = found.events("host-failed")
+    named = there[0].parents[1].name.removeprefix(".venv-")
+    assert failed["host"] == "h3" and failed["reason"].startswith(f"it has Python {named}."), failed
+    assert found.output(0) == result_of(ring, 4, tmp_path)
+    refused = spread(start, hosts, ring, "h2:2,h3:2", engine_command=engine, name="refused")
+    assert refused.process.wait(60) == 1
+    assert f"4 ranks need more hosts than have answered. host h3: {failed['reason']}" in refused.stderr
+
+
 def agent_of(hosts: Hosts, name: str) -> int:
     """The agent of this host itself, not what has started it."""
     for pid in hosts.processes(name):
