@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ckpt.capture import memory
+from ckpt.errors import CkptError
 from ckpt.transport.records import dataclass
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def write(runtime: RankContext, job: Writing) -> bool:
                 {
                     "image": report.as_dict(),
                     "explicit": runtime.explicit is not None,
+                    "heard": _heard(runtime),
                     "vectors": vectors,
                     "messages": describe_messages(job.prepared.extras),
                     "timings_ns": {"pickle_ns": pickled_ns - begun_ns},
@@ -146,6 +148,15 @@ def write(runtime: RankContext, job: Writing) -> bool:
         }
     )
     return True
+
+
+def _heard(runtime: RankContext) -> list[Any]:
+    """What a restart needs before it reads the image, since it imports libraries first. Raises CkptError."""
+    if runtime.engine is None:
+        return []
+    if runtime.engine.imports.refusal:
+        raise CkptError(runtime.engine.imports.refusal)
+    return runtime.engine.imports.told()
 
 
 def _failure_text(failure: BaseException) -> str:

@@ -52,6 +52,7 @@ from ckpt.image.interface.transient import (
 )
 from ckpt.image.ipc.library import declare_connections
 from ckpt.image.loading import Loaded, Source, load, resume, resume_others
+from ckpt.image.modules.package_baseline import under_way as imports_under_way
 from ckpt.image.modules.package_changes import LOST
 from ckpt.image.modules.package_changes import keep as keep_package
 from ckpt.image.modules.versions import check_compatible
@@ -91,6 +92,7 @@ __all__ = [
     "forget",
     "fork",
     "go_on_clocks",
+    "imports_under_way",
     "keep_package",
     "monotonic_offset_ns",
     "program_mask",

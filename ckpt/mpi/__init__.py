@@ -16,7 +16,7 @@ collective under way and a pending request like any other object.
         failures.py       failed ranks and revoked communicators; agreement.py: agreement of the living ranks
         spawning.py       processes that a rank starts, or that have started it
         windows.py        the windows of a rank, and the messages that come for them
-        imports.py        communicators that library modules make when a restart imports them again
+        imports.py        what library modules make, and hear from other ranks, while they are imported
     requests/      Request, Prequest, Grequest, and calls on several requests
     collectives/   the algorithms, as builders of schedules
     slots/         small collectives of a few ranks of one host

@@ -23,7 +23,7 @@ __all__ = ["NO_PORT", "wait_beside"]
 
 NO_PORT = (
     "a library communicates while it is imported. A restart imports it anew, each rank at its own time, and can then give "
-    "it duplicates of communicators only; let the library communicate when it is first used"
+    "it what collectives had brought, but no other messages; let the library communicate when it is first used"
 )
 
 _BESIDE_S = 0.5

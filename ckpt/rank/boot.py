@@ -139,6 +139,7 @@ def preload() -> None:
     import ckpt.image
     import ckpt.mpi.comm.communicator
     import ckpt.mpi.engine.engine
+    import ckpt.mpi.engine.imports
     import ckpt.rank.network
     import ckpt.store.images.reader
     import ckpt.store.images.writer
@@ -148,6 +149,7 @@ def preload() -> None:
     from ckpt.transport.records import compile_init
 
     originals.keep()
+    ckpt.mpi.engine.imports.under_way = ckpt.image.imports_under_way
     formats.compile_patterns()
     for module, names in _MADE_BY_EVERY_RANK.items():
         for name in names:
@@ -277,11 +279,10 @@ def _job(spec: Mapping[str, Any]) -> JobDirectory:
 def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     """A function that runs the program from its start. Opens and binds the port."""
     from ckpt.image import prepare_program
-    from ckpt.mpi import make_world
     from ckpt.rank.network import is_on_one_host, open_port
 
     spec = runtime.spec
-    engine, world = make_world(progress_of(runtime), _members(spec))
+    engine, world = _world(runtime)
     engine.one_host = is_on_one_host(runtime)
     run: Callable[[], object] | None = None
     if "parent" in spec:
@@ -293,10 +294,12 @@ def _fresh(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     return run or prepare_program(spec["argv"])
 
 
-def _members(spec: Mapping[str, Any]) -> range | None:
-    """The processes of COMM_WORLD, where the job may have others; None: all are of it."""
-    first, count = spec.get("world", (0, 0))
-    return range(first, first + count) or None
+def _world(runtime: Runtime) -> tuple[Any, Any]:
+    """The engine, and COMM_WORLD, whose processes may be some of the job's."""
+    from ckpt.mpi import make_world
+
+    first, count = runtime.spec.get("world", (0, 0))
+    return make_world(progress_of(runtime), range(first, first + count) or None)
 
 
 def _waiting_for_files(runtime: Runtime) -> Callable[[bool], None] | None:
@@ -312,7 +315,6 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     Raises IncompatibleImage, and the errors of :mod:`ckpt.store` and :mod:`ckpt.image`.
     """
     from ckpt import image
-    from ckpt.mpi import make_world
     from ckpt.mpi.comm.communicator import self_of, world_of
     from ckpt.rank.network import open_port
     from ckpt.store import ImageReader
@@ -324,17 +326,14 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     if runtime.explicit is not None:
         return with_stops(_replayed(runtime, job, reader))
     image.check_compatible(reader.meta["image"])
-    progress = progress_of(runtime)
-    # For imports while the image is loaded
-    runtime.engine, runtime.world = make_world(progress, _members(spec))
+    runtime.engine, runtime.world = _world(runtime)  # for imports while the image is loaded
     assert self_of(runtime.engine)
-    runtime.engine.imports.provisional = True
+    runtime.engine.imports.hear_again(reader.meta.get("heard", ()))
     if runtime.options.get("moved"):
         image.declare_moved(*runtime.options["moved"])
     wait = _waiting_for_files(runtime)
     live = {"ckpt.layer": runtime, **runtime.live}  # a rank without a layer is its own
-    environment = job_environment(spec)
-    loaded = image.load(reader, live=live, environment=environment, wait_for_files=wait)
+    loaded = image.load(reader, live=live, environment=job_environment(spec), wait_for_files=wait)
     not_saved = [row for row in reader.meta["image"]["left_out"] if row["kind"] in image.LOST]
     for packet in reports.load(spec["resume"], [*not_saved, *loaded.left_out], loaded.not_put_back):
         runtime.control.send(packet)
@@ -345,7 +344,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     state = port_state(runtime, extras["ckpt.port"])
     port = open_port(spec, job.key, runtime.lock, state, report=runtime.report)
     engine = extras["ckpt.engine"]
-    engine.progress, engine.windows.refusal = progress, ""
+    engine.progress, engine.windows.refusal = runtime.engine.progress, ""
     engine.take_over(runtime.engine, extras["ckpt.predefined"])
     runtime.bind(port, engine, world_of(engine), extras.get("ckpt.layer"))
     if runtime.finished_code is not None:
@@ -354,7 +353,7 @@ def _resumed(runtime: Runtime, job: JobDirectory) -> Callable[[], object]:
     box = [loaded.stack]
     locked: bool = extras["ckpt.locked"]
     # These references would keep objects of the program alive.
-    del loaded, extras, state, reader, engine, progress, live
+    del loaded, extras, state, reader, engine, live
 
     def go_on() -> object:
         if runtime.hooks.are_due or runtime.commits.is_due:

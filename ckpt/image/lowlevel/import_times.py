@@ -4,7 +4,7 @@ value from its import on, and another one from that in another process.
 A value is taken for a time of the moment if it is what a clock has shown in the last BEFORE_S seconds:
 
     float      seconds of the wall clock, or of the monotonic one; of the latter no whole ones
-    int        seconds, ms, µs or ns of the wall clock, ns of the monotonic one
+    int        seconds, ms, µs or ns of the wall clock, ns of the monotonic one; of the latter no whole ms
     datetime   local or universal time, or with a zone of the standard library
 
 So long, since under ``--redundancy`` a clock shows what the leader has been told, who may be ahead. A constant that is taken
@@ -73,7 +73,7 @@ class Moment:
                 return False
             is_wall = any(0 <= (self.wall_s + 1) * unit - value <= BEFORE_S * unit for unit in _UNITS)
             return is_wall or (
-                0 <= (self.monotonic_s + 1) * 1e9 - value <= BEFORE_S * 1e9 and value % 1000 != 0
+                0 <= (self.monotonic_s + 1) * 1e9 - value <= BEFORE_S * 1e9 and value % 10**6 != 0
             )
         dates = sys.modules.get("datetime")
         return dates is not None and is_a(value, dates.datetime) and self._is_date(dates, value)

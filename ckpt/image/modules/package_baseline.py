@@ -16,11 +16,11 @@ not noted                             closures, defaults and caches of functions
                                       of containers with more than ``_MOST_ENTRIES`` entries only the number of entries
 ====================================  ==========================================================================
 
-A function of this module replaces ``exec_module`` of the import system's loaders; loaders and module specifications are not
-replaced. Its code has the file name of the import system, so that tracebacks and warnings leave it out, and no image is
-taken while it runs. The standard library has other notes (:mod:`ckpt.image.modules.standard_baseline`). ckpt's own packages,
-and libraries that ask for it, are not noted (:attr:`ckpt.image.interface.library.Library.is_left_alone`).
-No code of a package runs: dictionaries are read past ``__getattribute__``, types are asked for by ``type()``.
+A function of this module replaces ``exec_module`` of the loaders. Its code has the file name of the import system, so that
+tracebacks and warnings leave it out, and no image is taken while it runs. The standard library has other notes
+(:mod:`ckpt.image.modules.standard_baseline`). ckpt's own packages, and libraries that ask for it, are not noted
+(``Library.is_left_alone``). No code of a package runs: dictionaries are read past ``__getattribute__``, types are asked for
+by ``type()``.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ __all__ = [
     "holds_since_import",
     "members",
     "note_standard",
+    "under_way",
     "values_since_import",
     "watch",
 ]
@@ -127,7 +128,6 @@ class PackageBaseline:
         self.of_packages: dict[str, dict[int, Note]] = {}
         self._entered: dict[int, int] = {}  # address -> how many levels below it have been noted
         self._pending: dict[int, list[types.ModuleType]] = {}  # by thread
-        self._depths: dict[int, int] = {}
         self._packages: set[str] = set()
         self._whole: set[int] = set()
 
@@ -135,7 +135,7 @@ class PackageBaseline:
 
     def begin_import(self) -> None:
         thread = get_ident()
-        self._depths[thread] = self._depths.get(thread, 0) + 1
+        under_way[thread] = under_way.get(thread, 0) + 1
 
     def end_import(self, module: types.ModuleType | None) -> None:
         """``module``: what has been imported, ``None`` if that failed."""
@@ -144,10 +144,10 @@ class PackageBaseline:
         if module is not None:
             pending.append(module)
             libraries.note_import(str(module.__dict__.get("__name__")), is_inner=True)
-        self._depths[thread] -= 1
-        if self._depths[thread]:
+        under_way[thread] -= 1
+        if under_way[thread]:
             return
-        del self._depths[thread], self._pending[thread]
+        del under_way[thread], self._pending[thread]
         # some modules put another object into their place in sys.modules
         present = [sys.modules.get(str(imported.__dict__.get("__name__")), imported) for imported in pending]
         pending = [imported for imported in present if is_a(imported, types.ModuleType)]
@@ -334,11 +334,11 @@ def members(note: Note) -> Iterator[tuple[Any, Any]]:
 # ---------------------------------------------------------------------- watching imports
 
 _notes = PackageBaseline()
+under_way: dict[int, int] = {}  # by thread: imports of installed modules, one within the other
 
 
 def note_standard() -> None:
-    """Note the imported modules of the standard library. Also called before ranks are forked: one set of notes for all
-    ranks."""
+    """Note the imported modules of the standard library. Also called before ranks are forked: one set for all ranks."""
     _notes.standard.note_all()
 
 

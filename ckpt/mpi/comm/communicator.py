@@ -272,8 +272,6 @@ class Intracomm(Comm, Factories):
         return self._with_errhandler_of_this(Intracomm._make(self._engine, members, base))
 
     def _new_base(self) -> int:
-        if self._engine.imports.provisional:
-            return self._engine.next_context()  # the final number comes with the image: see imports.py
         base: int = ObjectCollectives.bcast(self, self._engine.next_context() if self._rank == 0 else None)
         return base
 

@@ -18,7 +18,7 @@ from typing import Any
 from ckpt.compat.threads import captured_in_threads
 from ckpt.mpi.base.errors import MpiException
 from ckpt.mpi.base.null_handles import NULL_PART
-from ckpt.mpi.engine import worlds
+from ckpt.mpi.engine import imports, worlds
 from ckpt.mpi.requests.handling import handle
 
 DIRECT = frozenset(
@@ -45,12 +45,15 @@ def handled(comm: Any, error: MpiException) -> MpiException:
 
 
 def guard(method: Any) -> Any:
-    """Wrap a method: its MpiException goes through the object's `_handled`."""
+    """Wrap a method: its MpiException goes through the object's `_handled`; a restart repeats what comes out of a
+    collective that a library calls while it is imported."""
 
     @functools.wraps(method)
     @captured_in_threads
     def guarded(self: Any, *args: Any, **options: Any) -> Any:
         try:
+            if imports.under_way:
+                return imports.repeatable(method, self, args, options)
             return method(self, *args, **options)
         except MpiException as error:
             raise self._handled(error)  # noqa: B904

@@ -102,8 +102,9 @@ class CommShared:
 
 
 class CommHandle(Protocol):
-    """A handle of a communicator, as the program holds it, with the methods that `imports.take_over` calls."""
+    """A handle of a communicator, as the program holds it, with what imports.py needs of it."""
 
+    _engine: Engine
     _shared: CommShared
 
     def __bool__(self) -> bool: ...

@@ -277,56 +277,6 @@ def test_a_message_of_more_than_two_gib_passes(start: Start, tmp_path: Path) -> 
     assert job.output(1) == f"9 True {len(range(0, (2 << 30) + 12345, 1_000_003)) + 1}\n"
 
 
-def test_a_library_that_keeps_or_duplicates_the_world_when_it_is_imported_has_it_after_a_restart(
-    start: Start, tmp_path: Path
-) -> None:
-    """PTMCMCSampler has COMM_WORLD as a default argument; it is imported anew when an image is loaded. Others keep a
-    duplicate, so that their messages and the program's cannot meet."""
-    library = tmp_path / "site-packages" / "keeper"
-    library.mkdir(parents=True)
-    (library / "__init__.py").write_text(
-        "from mpi4py import MPI\n"
-        "WORLD, SELF, RANK = MPI.COMM_WORLD, MPI.COMM_SELF, MPI.COMM_WORLD.Get_rank()\n"
-        "def total(value, comm=MPI.COMM_WORLD):\n    return comm.allreduce(value)\n"
-        "OWN, OTHER = MPI.COMM_WORLD.Dup(), MPI.Intracomm(MPI.COMM_WORLD)\n"
-        "FREED = MPI.COMM_WORLD.Dup()\n"
-        "def own_total(value):\n    return OWN.allreduce(value) + OTHER.allreduce(value)\n"
-        "late = None\n"
-        "def find():\n    global late\n    from mpi4py import MPI as late\n"
-    )
-    app = write_app(
-        tmp_path,
-        """
-        import time
-        from mpi4py import MPI
-        import keeper
-        keeper.find()
-        mine = MPI.COMM_WORLD
-        own, sum_, others = keeper.OWN, 0, 0
-        keeper.FREED.Free()
-        own.isend(mine.rank, 1 - mine.rank)      # received after the restart
-        for step in range(300):
-            sum_ += keeper.total(step * (mine.rank + 1))
-            others += keeper.own_total(1)
-            time.sleep(0.005)
-        same = keeper.WORLD is MPI.COMM_WORLD is mine, keeper.SELF is MPI.COMM_SELF, keeper.RANK == mine.rank
-        assert keeper.late is MPI      # schwimmbad looks for it late, and keeps it in a global
-        assert keeper.OWN is own and own.recv(source=1 - own.rank) == 1 - mine.rank and own != mine
-        assert keeper.OTHER == mine and not keeper.FREED and own.Dup().allreduce(1) == 2 and others == 4 * 300
-        print(sum_, same, keeper.SELF.allreduce(1))
-        """,
-    )
-    path = {
-        "PYTHONPATH": os.pathsep.join([str(library.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    }
-    job = start(app, ranks=2, every=0.2, env=path)
-    job.wait_event("committed")
-    job.kill_rank(1)
-    assert job.finish() == 0, job.report()
-    assert job.events("restarting")[0]["from_epoch"], job.report()
-    assert job.output(0) == f"{3 * 300 * 299 // 2} (True, True, True) 1\n"
-
-
 def test_a_wait_that_cannot_be_captured_for_what_comes_after_the_others_image_burns_the_round_and_not_the_time(
     start: Start, tmp_path: Path
 ) -> None:
