@@ -105,13 +105,28 @@ def active_source_of_chain(chain: itertools.chain[Any]) -> Any:
 
 
 def implementation_of(fn: Any) -> Any:
-    """The Python function behind a function of numpy that may be overridden (NEP 18: ``_ArrayFunctionDispatcher``), which
-    calls it last and hands its result on; None: it is no such function. No code of the program runs."""
+    """What a function of a library in C calls last, and hands its result on; None: it is no such function. No code of the
+    program runs.
+
+    - a function of numpy that may be overridden (NEP 18: ``_ArrayFunctionDispatcher``): the Python function behind it
+    - ``SchemaValidator.validate_python`` of a function that pydantic has decorated (``validate_call``): that function
+    """
     cls = type(fn)
+    if cls is types.BuiltinFunctionType:
+        return _validated(fn.__self__) if fn.__name__ == "validate_python" else None
     if type.__getattribute__(cls, "__name__") != "_ArrayFunctionDispatcher":
         return None
     found = type.__getattribute__(cls, "__dict__").get("_implementation")
     return found.__get__(fn) if type(found) in _IN_C else None
+
+
+def _validated(validator: Any) -> Any:
+    """None: this validator calls no function last."""
+    if type.__getattribute__(type(validator), "__module__") != "pydantic_core._pydantic_core":
+        return None
+    schema = validator.__reduce__()[1][0]
+    calls = type(schema) is dict and schema.get("type") == "call" and "return_schema" not in schema
+    return schema["function"] if calls else None
 
 
 def lru_parts(cached: Any) -> tuple[dict[Any, Any], Any, object, list[Any]]:

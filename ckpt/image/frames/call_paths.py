@@ -359,7 +359,7 @@ def path_of_call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallP
         return CallPath("R", CachedCall(fn, args, {})) if is_missing else None
     implementation = implementation_of(fn)
     if implementation is not None:
-        return PASS if inner.gen is None and implementation is inner.func else None
+        return path_of_call(implementation, None, inner)
     return _builtin(fn, args, inner)
 
 
