@@ -8,7 +8,7 @@ object is saved raw (:mod:`ckpt.image.reducers.raw_instances`)
 - while a method of the object runs, or a ``with`` block has entered one (``@contextmanager``), or a lock of it is held (the
   program, in its ``with`` block, will release it);
 - if ``__reduce__`` fails because the object is still being made, and does not have all of its attributes yet;
-- if pickle could not load the result;
+- if pickle could not load the result; if it is a name in a register, which does not have the name;
 - if it is a dictionary or a set (``SortedDict``) and has keys whose hash is computed by Python code: the
   constructor would ask them for it, perhaps before they are complete (:mod:`ckpt.image.lowlevel.keyed`);
 - if the result of ``__reduce__`` hands such keys to a constructor, in a dictionary or set, or does not contain all parts of
@@ -30,6 +30,7 @@ import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from enum import Enum
+from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.threads import rlock_owner
@@ -140,12 +141,24 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
         return reduce_raw(pickler, obj)
     if author is object or is_raw is not None or not pickler.is_disposable:
         return reduced
+    is_unknown = _is_unknown_name(cls, reduced)
+    if not is_unknown and not _is_incomplete(pickler, obj, reduced):
+        return reduced
+    can_be_raw = pickler.can_be_raw(obj, author)
+    if is_unknown and not can_be_raw:
+        raise PicklingError(
+            f"{cls.__qualname__}.__reduce__ gives a name for it, for which "
+            f"{getattr(reduced[0], '__qualname__', reduced[0])}() finds nothing"
+        )
+    pickler.is_raw[author] = can_be_raw
+    return reduce_raw(pickler, obj) if can_be_raw else reduced
+
+
+def _is_incomplete(pickler: Saver, obj: Any, reduced: Any) -> bool:
+    """Would what is made of the reduce tuple be another object, with other parts?"""
     if not _leaves_out_parts(pickler, obj, reduced) and not _has_keys_to_be_hashed(reduced):
-        return reduced
-    if _is_singleton(pickler, obj, reduced):
-        return reduced
-    pickler.is_raw[author] = pickler.can_be_raw(obj, author)
-    return reduce_raw(pickler, obj) if pickler.is_raw[author] else reduced
+        return False
+    return not _is_singleton(pickler, obj, reduced)
 
 
 def _author(cls: type) -> type:
@@ -274,6 +287,8 @@ def _parts(pickler: Saver, obj: Any) -> set[int]:
 def _is_kept_in_c(value: Any) -> bool:
     """Is it an object in C that others may hold, too, and that an image saves as it is: an array, a generator of random
     numbers, a weak reference to what is there?"""
+    if type(value) in weakref.ProxyTypes:  # and not isinstance(), which asks what the proxy stands for
+        return True
     if isinstance(value, weakref.ref):
         return value() is not None
     return isinstance(value, libraries.value_types())
@@ -323,6 +338,20 @@ def _is_singleton(pickler: Saver, obj: Any, reduced: tuple[Any, ...]) -> bool:
         return reduced[0](*reduced[1]) is obj
     except Exception:  # the callable fails: no singleton
         return False
+
+
+def _is_unknown_name(cls: type, reduced: Any) -> bool:
+    """Do only names stand for the object, in a register that does not have them even here (datasets of yt, which are not
+    registered by default)? The register is asked as by :func:`_is_singleton`."""
+    if type(reduced) is not tuple or len(reduced) > 2 or not reduced[1] or not _is_in_python(cls):
+        return False
+    if not all(type(name) in (str, int) for name in reduced[1]):
+        return False
+    try:
+        reduced[0](*reduced[1])
+    except Exception:
+        return True
+    return False
 
 
 def reduce_by_name(pickler: Saver, obj: Any) -> Any:

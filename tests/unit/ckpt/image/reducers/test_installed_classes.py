@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.ckpt.image.support import after_restart
+from tests.unit.ckpt.image.support import LIBRARY_START, after_restart, image_failure
 
 NOTES = """
     from pathlib import Path
@@ -467,3 +467,75 @@ def test_a_class_with_a_getstate_and_a_finalizer_is_made_by_its_own_way(tmp_path
     """
     assert after_restart(tmp_path, library, program) == "a.nc\n"
     assert was_made_again(tmp_path)
+
+
+def test_a_name_in_a_register_that_does_not_have_it(tmp_path: Path) -> None:
+    """As datasets of yt, which are registered on request only: no restart could go on from the checkpoint."""
+    library = """
+        known = {}
+
+        class Dataset:
+            def __init__(self, name):
+                self.name, self.open = name, object()
+
+            def __reduce__(self):
+                return find, (self.name,)
+
+        def find(name):
+            return known[name]
+    """
+    program = """
+        import lib
+        one, other = lib.Dataset("one"), lib.Dataset("other")
+        lib.known["other"] = other
+        driver_tick()
+        print(one.name, other.name, lib.known["other"] is other, type(one) is lib.Dataset)
+    """
+    assert after_restart(tmp_path, library, program) == "one other True True\n"
+
+
+def test_a_name_that_is_not_known_of_what_cannot_be_saved_raw_is_refused(tmp_path: Path) -> None:
+    source = LIBRARY_START + "import lib\ndataset = lib.Dataset('one')\ndriver_tick()\n"
+    library = tmp_path / "site-packages" / "lib"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(
+        "import ssl\n"
+        "class Dataset:\n"
+        "    def __init__(self, name):\n        self.name, self.file = name, ssl.MemoryBIO()\n"
+        "    def __reduce__(self):\n        return find, (self.name,)\n"
+        "def find(name):\n    raise KeyError(name)\n"
+    )
+    failure = image_failure(tmp_path, source)
+    assert failure.startswith("Unpicklable: module __main__ variable 'dataset'.file: "), (
+        "what is in the way is named"
+    )
+
+
+def test_a_reduce_that_leaves_out_what_others_hold_beside_a_weak_proxy(tmp_path: Path) -> None:
+    library = """
+        import weakref
+
+        class Grid:
+            def __init__(self, owner):
+                self.owner, self.parts = weakref.proxy(owner), []
+
+            def __reduce__(self):
+                return made_of, (len(self.parts),)
+
+        class Owner:
+            def __init__(self):
+                self.grid = Grid(self)
+
+        def made_of(count):
+            return Grid(Owner())
+    """
+    program = """
+        import lib
+        owner = lib.Owner()
+        grid, parts = owner.grid, owner.grid.parts
+        parts.append(1)
+        driver_tick()
+        parts.append(2)
+        print(owner.grid is grid, grid.parts, grid.owner == owner, grid.owner.grid is grid)
+    """
+    assert after_restart(tmp_path, library, program) == "True [1, 2] True True\n"
