@@ -14,7 +14,7 @@ import contextvars
 import gc
 import itertools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ckpt.compat import interpreter
@@ -104,16 +104,19 @@ def active_source_of_chain(chain: itertools.chain[Any]) -> Any:
     return found[-1] if found else None
 
 
-def implementation_of(fn: Any) -> Any:
+def implementation_of(fn: Any, args: Sequence[Any] | None = None) -> Any:
     """What a function of a library in C calls last, and hands its result on; None: it is no such function. No code of the
     program runs.
 
     - a function of numpy that may be overridden (NEP 18: ``_ArrayFunctionDispatcher``): the Python function behind it
-    - ``SchemaValidator.validate_python`` of a function that pydantic has decorated (``validate_call``): that function
+    - ``SchemaValidator.validate_python`` of a function that pydantic has decorated (``validate_call``): that function.
+      ``args``: of the call, if they can be relied on; an unbound method is called with the validator
     """
     cls = type(fn)
     if cls is types.BuiltinFunctionType:
         return _validated(fn.__self__) if fn.__name__ == "validate_python" else None
+    if cls is types.MethodDescriptorType:
+        return _validated(args[0]) if args and fn.__name__ == "validate_python" else None
     if type.__getattribute__(cls, "__name__") != "_ArrayFunctionDispatcher":
         return None
     found = type.__getattribute__(cls, "__dict__").get("_implementation")

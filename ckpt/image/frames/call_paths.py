@@ -357,7 +357,7 @@ def path_of_call(fn: Any, args: Sequence[Any] | None, inner: Suspended) -> CallP
     if cls is _LRU:
         is_missing = inner.gen is None and function_of(fn.__wrapped__) is inner.func
         return CallPath("R", CachedCall(fn, args, {})) if is_missing else None
-    implementation = implementation_of(fn)
+    implementation = implementation_of(fn, args)
     if implementation is not None:
         return path_of_call(implementation, None, inner)
     return _builtin(fn, args, inner)

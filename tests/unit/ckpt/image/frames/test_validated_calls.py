@@ -63,6 +63,21 @@ except ValueError as failure:
 """
 
 
+def test_a_call_that_is_the_first_of_its_place_goes_on(tmp_path: Path) -> None:
+    """Then the interpreter has the method and the validator, and not the bound method. libensemble runs in such a call."""
+    source = """
+        from pydantic import validate_call
+
+        @validate_call
+        def work(count: int, *, name: str = "x") -> str:
+            driver_tick()
+            return name * count
+
+        print(work("3"))
+    """
+    assert resumed_output(tmp_path, source) == "xxx\n"
+
+
 @pytest.mark.parametrize("place", range(1, 9))
 def test_a_validated_function_goes_on(place: int, tmp_path: Path) -> None:
     output = resumed_output(tmp_path, PROGRAM, places=[place])
