@@ -124,8 +124,8 @@ def implementation_of(fn: Any, args: Sequence[Any] | None = None) -> Any:
 
 
 def _validated(validator: Any) -> Any:
-    """None: this validator calls no function last."""
-    if type.__getattribute__(type(validator), "__module__") != "pydantic_core._pydantic_core":
+    """None: this is no such validator, or it calls no function last."""
+    if type.__getattribute__(type(validator), "__name__") != "SchemaValidator":
         return None
     schema = validator.__reduce__()[1][0]
     calls = type(schema) is dict and schema.get("type") == "call" and "return_schema" not in schema

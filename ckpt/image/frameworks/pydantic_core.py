@@ -14,7 +14,7 @@ __all__ = ["PydanticCore"]
 
 class PydanticCore(Library):
     def reducers(self) -> dict[type, Reducer]:
-        return by_name("pydantic_core._pydantic_core", {"ArgsKwargs": reduce_arguments})
+        return by_name("pydantic_core", {"ArgsKwargs": reduce_arguments})
 
 
 def reduce_arguments(pickler: Any, obj: Any) -> Any:

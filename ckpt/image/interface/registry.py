@@ -132,7 +132,7 @@ BUILT_IN = {
     "igraph": f"{_FRAMEWORKS}.igraph:Igraph",
     "shapely": f"{_FRAMEWORKS}.shapely:Shapely",
     "MDAnalysis": f"{_FRAMEWORKS}.mdanalysis:MDAnalysis",
-    "pydantic_core._pydantic_core": f"{_FRAMEWORKS}.pydantic_core:PydanticCore",
+    "pydantic_core": f"{_FRAMEWORKS}.pydantic_core:PydanticCore",
     "diskcache": f"{_TOOLS}.diskcache:Diskcache",
     "pyfakefs": f"{_TOOLS}.pyfakefs:PyFakeFs",
     "regex": f"{_COMPILED}.regex:Regex",
