@@ -295,7 +295,7 @@ def describe(fields: Mapping[str, Any]) -> str:
     if "hosts" in fields:
         parts.append(f"{fields['hosts']} ({fields['engine']})")
     if "goes_on" in fields:
-        parts.append(f"stopped before its end: {fields['goes_on']}")
+        parts.append(f"if stopped before its end: {fields['goes_on']}")
     return "; ".join(parts)
 
 

@@ -69,6 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Start a job, or (``--resume auto``) go on with it."""
     redundancy.check(arguments)
     _check_spares(None, arguments)
+    for name in ("fenced", "chdir"):
+        if getattr(arguments, name) is not None and arguments.resume != "auto":
+            raise UsageError(f"--{name} is for a job that is gone on with: `ckpt restart`, or --resume auto")
     command = Command.parse(arguments.program)
     if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job) and command.words:
         from ckpt.store import JobDirectory
