@@ -209,7 +209,7 @@ class Watch:
             pid = image.fork(prepared.noted, others)
         except Exception as failure:  # for example a file that cannot be flushed, or no memory for a fork
             pid = -1
-            self._write("trouble", text=f"{type(failure).__name__}: {failure}")
+            self._write("trouble", **trouble(failure))
         if pid:
             libraries.let_copies_go()
             if others is not None:
@@ -221,7 +221,7 @@ class Watch:
             _frames.pdeathsig(signal.SIGKILL)
             self._examine_in_child(prepared, stack, found)
         except BaseException as failure:
-            self._write("trouble", text=f"{type(failure).__name__}: {failure}")
+            self._write("trouble", **trouble(failure))
         finally:
             os._exit(0)
 
@@ -322,6 +322,17 @@ def _is_importing() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def trouble(failure: BaseException) -> dict[str, Any]:
+    """Of a line of this kind. What refuses an image says all that there is to be said."""
+    from ckpt import image
+
+    is_known = isinstance(failure, image.ImageError)
+    return {
+        "text": f"{failure}" if is_known else f"{type(failure).__name__}: {failure}",
+        "is_known": is_known,
+    }
 
 
 def _program_frames(make: Any) -> Iterator[Any]:

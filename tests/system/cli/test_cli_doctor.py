@@ -27,7 +27,7 @@ TROUBLED = """
 
     unpacker = zlib.decompressobj()
     database = sqlite3.connect(":memory:"); database.execute("CREATE TEMP TABLE t (n)"); database.commit()
-    raw = os.open(__file__, os.O_RDONLY)
+    os.mkfifo("line"); raw = os.open("line", os.O_RDWR); again = os.open(__file__, os.O_RDONLY)
     worker = threading.Thread(target=threading.Event().wait, args=(600,), daemon=True, name="worker")
     worker.start()
     child = subprocess.Popen(["sleep", "SECONDS"], stdout=subprocess.PIPE)
@@ -115,7 +115,7 @@ def test_everything_that_would_not_survive_is_reported_at_once(tmp_path: Path) -
     assert "thread" not in by_kind  # it is part of the images
     assert by_kind["child"]["where"] == f"sleep {seconds}"
     descriptors = [problem["what"] for problem in found["problems"] if problem["kind"] == "descriptor"]
-    assert any("app.py" in what for what in descriptors), descriptors
+    assert descriptors == ["a raw descriptor of a pipe"]  # a file's number is there again after a restart
     assert any(
         "array() is running" in row["reason"] and "app.py:29" in row["where"] for row in found["refusals"]
     )
