@@ -19,6 +19,7 @@ import contextlib
 import json
 import os
 import sys
+from types import FrameType
 from typing import Any
 
 from ckpt.doctor.surroundings import is_below
@@ -38,6 +39,11 @@ _UNSEEN = (
     *("ftruncate", "link", "linkat", "mkdir", "mkdirat", "remove", "rename", "renameat", "rmdir", "symlink"),
     *("system", "truncate", "unlink", "unlinkat"),
 )
+_MEMORY = "/dev/shm/"
+_SHARING = (
+    "multiprocessing.heap",
+    "multiprocessing.shared_memory",
+)  # what these make there is part of images
 _MOST_COUNTED = 50
 _MOST_PLACES = 3  # of one path
 
@@ -84,9 +90,12 @@ class Changes:
                 self._count(os.path.abspath(os.fsdecode(args[0])))
 
     def _note(self, path: str) -> None:
-        is_device = path.startswith(("/dev/", "/proc/")) and not path.startswith("/dev/shm/")
+        is_in_memory = path.startswith(_MEMORY)
+        is_device = path.startswith(("/dev/", "/proc/")) and not is_in_memory
         places = self._known.get(path, set())
         if len(places) >= _MOST_PLACES or is_device or is_below(path, self._job):
+            return
+        if is_in_memory and _is_below_call_of(_SHARING):
             return
         where = place_of(sys._getframe(2))[1]
         if where not in places:
@@ -110,3 +119,12 @@ class Changes:
         if path in self._opened or len(self._opened) < _MOST_COUNTED:
             times, _ = self._opened.get(path, (0, ""))
             self._opened[path] = times + 1, place_of(sys._getframe(2))[1]
+
+
+def _is_below_call_of(modules: tuple[str, ...]) -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in modules:
+            return True
+        frame = frame.f_back
+    return False

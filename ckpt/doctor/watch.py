@@ -34,9 +34,11 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.capture.places import is_library, library_caller, wake_main_thread
 from ckpt.capture.threads import is_left_out
+from ckpt.compat.children import tracker_in_use
 from ckpt.doctor import surroundings
 from ckpt.doctor.changes import Changes
 from ckpt.image.files.descriptors import our_files
+from ckpt.image.interface.library import merged
 from ckpt.image.interface.registry import libraries
 from ckpt.transport.wires import owned
 
@@ -193,7 +195,7 @@ class Watch:
         from ckpt.image.frames import _frames
 
         runtime = self._runtime
-        without = runtime.imager.taker.writers | libraries.coming_back()[0]
+        without = runtime.imager.taker.writers | self._coming_back()[0]
         found = {
             "children": surroundings.children(os.getpid(), without=without),
             "has_hooks": bool(runtime.hooks.after),
@@ -225,6 +227,11 @@ class Watch:
         finally:
             os._exit(0)
 
+    def _coming_back(self) -> tuple[set[int], set[int]]:
+        """Child processes and descriptors that are started and opened anew after a restart."""
+        registered = {process.pid for process, _ in self._runtime.hooks.children}
+        return merged((libraries.coming_back(), tracker_in_use(), (registered, set())))
+
     def _stop_others(self, stack: Stack | None) -> image.StoppedThreads | None:
         """Stop the program's other threads; None: one of them cannot be captured here, and none stops."""
         from ckpt import image
@@ -248,7 +255,7 @@ class Watch:
         from ckpt.image import trial
 
         runtime = self._runtime
-        ours = {*our_files(), *libraries.coming_back()[1]}
+        ours = {*our_files(), *self._coming_back()[1]}
         job = os.path.realpath(runtime.spec["job_dir"])
         now = surroundings.descriptors().items()
         own = self._own_descriptors | {
