@@ -189,9 +189,9 @@ def track_shared_memory(block: Any) -> None:
         resource_tracker.register(block._name, "shared_memory")
 
 
-def tracker_in_use() -> tuple[set[int], set[int]]:
+def tracker_in_use(module: str = "multiprocessing.resource_tracker") -> tuple[set[int], set[int]]:
     """Process and descriptor of the resource tracker, which ``multiprocessing`` starts when it needs one."""
-    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    tracker = getattr(sys.modules.get(module), "_resource_tracker", None)
     pid, fd = getattr(tracker, "_pid", None), getattr(tracker, "_fd", None)
     return {pid} if pid is not None else set(), {fd} if fd is not None else set()
 

@@ -195,7 +195,8 @@ class Watch:
         from ckpt.image.frames import _frames
 
         runtime = self._runtime
-        without = runtime.imager.taker.writers | self._coming_back()[0]
+        pids, descriptors = self._coming_back()  # asked here: in the child no thread counts as alive
+        without = runtime.imager.taker.writers | pids
         found = {
             "children": surroundings.children(os.getpid(), without=without),
             "has_hooks": bool(runtime.hooks.after),
@@ -221,7 +222,7 @@ class Watch:
         try:
             gc.disable()
             _frames.pdeathsig(signal.SIGKILL)
-            self._examine_in_child(prepared, stack, found)
+            self._examine_in_child(prepared, stack, found, {*our_files(), *descriptors})
         except BaseException as failure:
             self._write("trouble", **trouble(failure))
         finally:
@@ -251,11 +252,12 @@ class Watch:
     def _find_others(self) -> list[threading.Thread]:
         return [each for each in self._runtime.threads.others() if isinstance(each, threading.Thread)]
 
-    def _examine_in_child(self, prepared: Any, stack: Stack | None, found: dict[str, Any]) -> None:
+    def _examine_in_child(
+        self, prepared: Any, stack: Stack | None, found: dict[str, Any], ours: set[int]
+    ) -> None:
         from ckpt.image import trial
 
         runtime = self._runtime
-        ours = {*our_files(), *self._coming_back()[1]}
         job = os.path.realpath(runtime.spec["job_dir"])
         now = surroundings.descriptors().items()
         own = self._own_descriptors | {
