@@ -235,7 +235,10 @@ def _state(job: JobDirectory, history: History, live: dict[str, Any] | None) -> 
         return str(
             history.outcome.get("kind", "finished" if "exit_code" in history.outcome else "interrupted")
         )
-    return "without controller" if agent_lives(job) else "gone"
+    if agent_lives(job):
+        return "without controller"
+    # Hosts go on alone; whether they do, nobody can ask them.
+    return f"without controller: {hosts.alone(history.lease_s)}" if history.lease_s else "gone"
 
 
 def render(fields: dict[str, Any]) -> str:
