@@ -95,9 +95,9 @@ class Changes:
         places = self._known.get(path, set())
         if len(places) >= _MOST_PLACES or is_device or is_below(path, self._job):
             return
-        if is_in_memory and _is_below_call_of(_SHARING):
+        package, where = place_of(sys._getframe(2))
+        if is_in_memory and (package == "ckpt" or _is_below_call_of(_SHARING)):
             return
-        where = place_of(sys._getframe(2))[1]
         if where not in places:
             self._known.setdefault(path, places).add(where)
             self._write(path, where)
