@@ -146,9 +146,7 @@ class _Trial:
             "files": "auto" if done.is_on else "off",
             "not_undone": not_undone,
             "left_files": left_files,
-            "processes": [
-                {name: event.get(name, "") for name in ("command", "where")} for event in processes
-            ],
+            "processes": [{name: each.get(name, "") for name in ("command", "where")} for each in processes],
             "cut_outputs": [rank for rank, size in self.first_sizes.items() if size > OUTPUT_BYTES],
             "ranks": self._lines_of_ranks(),
         }
