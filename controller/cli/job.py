@@ -104,6 +104,7 @@ def status(arguments: argparse.Namespace) -> int:
     """Print what the job does, or how it ended."""
     job = _open(arguments)
     history, trouble = past.known(job, job.record())
+    past.add_lines(job, history)
     location, relation = location_of(job)
     try:
         live: dict[str, Any] | None = _ask(job, {"do": "status"}, _STATUS_PATIENCE_S)

@@ -410,6 +410,8 @@ def test_no_number_is_used_twice_whatever_becomes_of_the_event_log(
     held.wait_event("restarted", 2)
     killed(held, ranks=True)
     LOSSES[loss](held.directory / "events.jsonl")
+    told = json.loads(run_ckpt("status", "--json", held.directory).stdout)
+    assert told["committed"] and told["commits"]  # it said that nothing was
     job = restarted(held.directory)
     assert job.finish() == 0, job.report()
     assert [event["incarnation"] for event in job.events("rank-started")] == [3]
