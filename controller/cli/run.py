@@ -237,6 +237,9 @@ def _continue_job(
             job.events.append("result-reported", exit_code=code)
             return code
         submit.check_starts(history, arguments.max_starts)
+        os.makedirs(
+            os.path.dirname(job.agent_log_path()), 0o700, exist_ok=True
+        )  # the user may have removed it
         reporter = _reporter(job, arguments)
         replicas = redundancy.of(job, arguments)
         lines = _usable_lines(job, lock, epoch, reporter, replicas, or_start=or_start)

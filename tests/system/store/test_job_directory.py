@@ -420,6 +420,15 @@ def test_no_number_is_used_twice_whatever_becomes_of_the_event_log(
     assert job.events("log-unreadable") or loss != "cannot be read"
 
 
+def test_a_job_whose_output_was_removed_goes_on(held: Job, restarted: Callable[..., Job]) -> None:
+    """Its agent ended with a traceback, ten times, and the restart with code 14."""
+    killed(held, ranks=True)
+    shutil.rmtree(held.directory / "output")
+    job = restarted(held.directory)
+    assert job.finish() == 0, job.report()
+    assert not job.events("rank-died")
+
+
 def test_verbs_say_that_the_event_log_cannot_be_read_and_the_running_job_does_not_care(held: Job) -> None:
     """`status` ended with code 1 and said nothing of a job that ran; `inspect` and `stop` likewise."""
     log = held.directory / "events.jsonl"
