@@ -215,6 +215,13 @@ def _matching_interpreter(job: JobDirectory, *, size: int | None, command: Comma
     return interpreter
 
 
+def _make_again(job: JobDirectory) -> None:
+    """Directories of the job that the user may have removed."""
+    ranks = [job.rank_directory(rank) for rank in range(job.size)]
+    for path in (os.path.dirname(job.agent_log_path()), os.path.dirname(ranks[0]), *ranks):
+        os.makedirs(path, 0o700, exist_ok=True)
+
+
 def _continue_job(
     job: JobDirectory,
     epoch: int | None,
@@ -237,9 +244,7 @@ def _continue_job(
             job.events.append("result-reported", exit_code=code)
             return code
         submit.check_starts(history, arguments.max_starts)
-        os.makedirs(
-            os.path.dirname(job.agent_log_path()), 0o700, exist_ok=True
-        )  # the user may have removed it
+        _make_again(job)
         reporter = _reporter(job, arguments)
         replicas = redundancy.of(job, arguments)
         lines = _usable_lines(job, lock, epoch, reporter, replicas, or_start=or_start)

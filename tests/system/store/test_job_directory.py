@@ -429,6 +429,15 @@ def test_a_job_whose_output_was_removed_goes_on(held: Job, restarted: Callable[.
     assert not job.events("rank-died")
 
 
+def test_images_that_were_removed_with_their_directory_are_named(held: Job) -> None:
+    """ "list failed: nothing that was committed before is affected" was all that was said, with code 1."""
+    killed(held, ranks=True)
+    shutil.rmtree(held.directory / "images" / "rank-00000")
+    done = run_ckpt("restart", held.directory)
+    assert done.returncode == 12 and "the manifest of rank 0 is missing" in done.stderr, done
+    assert (held.directory / "images" / "rank-00000").is_dir()  # a new start may write there
+
+
 def test_verbs_say_that_the_event_log_cannot_be_read_and_the_running_job_does_not_care(held: Job) -> None:
     """`status` ended with code 1 and said nothing of a job that ran; `inspect` and `stop` likewise."""
     log = held.directory / "events.jsonl"
