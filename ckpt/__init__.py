@@ -97,6 +97,8 @@ def enable(
     :func:`loop`); raises :class:`ckpt.errors.NotEnabled` in a job that was started without ``--explicit``.
     """
     runtime = _runtime()
+    if isinstance(harmless_threads, str):  # by its letters, a pattern with a * would be one for all threads
+        harmless_threads = (harmless_threads,)
     runtime.threads.allow(*harmless_threads)
     runtime.enter(explicit)
     assert runtime.world is not None

@@ -29,6 +29,24 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
     assert not missing
 
 
+def anchors(page: Path) -> set[str]:
+    """Of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_heading_finds_it(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", page.read_text())
+    targets = [(page.parent / name if name else page, anchor) for name, anchor in links]
+    missing = [
+        anchor for target, anchor in targets if target.suffix == ".md" and anchor not in anchors(target)
+    ]
+    assert not missing
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_path_named_in_code_quotes_exists(page: Path) -> None:
     named = re.findall(r"`((?:ckpt|controller|transport|docs|examples|tests)/[\w./-]+)`", page.read_text())

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
 
 from ckpt.compat.stdlib import target_of, threads_by_ident
-from ckpt.errors import ThreadsRunning
+from ckpt.errors import RegistrationError, ThreadsRunning
 from ckpt.image.interface.registry import libraries
 from ckpt.transport.records import NamedTuple
 
@@ -48,6 +48,10 @@ class HarmlessThreads:
         for thread in declared:
             if isinstance(thread, threading.Thread):
                 self._threads.add(thread)
+            elif not isinstance(thread, str):
+                raise RegistrationError(
+                    f"a harmless thread is declared by a pattern for its name or as a threading.Thread, not by {thread!r}"
+                )
             elif thread not in self.patterns:
                 self.patterns.append(thread)
 

@@ -38,6 +38,7 @@ __all__ = [
     "shared_types",
     "times_semaphore_owned",
     "track_shared_memory",
+    "tracker_in_use",
     "was_started",
 ]
 
@@ -186,6 +187,13 @@ def track_shared_memory(block: Any) -> None:
         from multiprocessing import resource_tracker
 
         resource_tracker.register(block._name, "shared_memory")
+
+
+def tracker_in_use(module: str = "multiprocessing.resource_tracker") -> tuple[set[int], set[int]]:
+    """Process and descriptor of the resource tracker, which ``multiprocessing`` starts when it needs one."""
+    tracker = getattr(sys.modules.get(module), "_resource_tracker", None)
+    pid, fd = getattr(tracker, "_pid", None), getattr(tracker, "_fd", None)
+    return {pid} if pid is not None else set(), {fd} if fd is not None else set()
 
 
 def forget_fork_server(module: Any) -> None:

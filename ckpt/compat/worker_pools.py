@@ -41,7 +41,6 @@ __all__ = [
     "forget_managers",
     "has_processes",
     "idle_workers",
-    "in_use_by",
     "instances_of",
     "in_use_by_executor",
     "in_use_by_pool",
@@ -251,7 +250,10 @@ def in_use_by(processes: Iterable[Any], parts: Iterable[Any]) -> tuple[set[int],
     """The ids of workers, and descriptors: those by which they are watched, and those of these queues."""
     workers = list(processes)
     ends = [end for part in parts for end in connections_of(part) if not end.closed]
-    return {worker.pid for worker in workers}, _watched_by(workers) | {end.fileno() for end in ends}
+    sentinels = {worker._popen.sentinel for worker in workers if hasattr(worker._popen, "sentinel")}
+    return {worker.pid for worker in workers}, _watched_by(workers) | sentinels | {
+        end.fileno() for end in ends
+    }
 
 
 def in_use_by_executor(manager: Any) -> tuple[set[int], set[int]]:

@@ -14,7 +14,7 @@ The findings go to ``doctor/rank-N.jsonl`` in the job directory, one JSON object
     {"kind": "examination", "t_s", "captured", "findings": […], "variables": {…}, "stream_bytes", "buffer_bytes", "stack"}
     {"kind": "surroundings", "t_s", "threads": […], "children": […], "descriptors": […],
      "has_hooks": has the program on_restart hooks?, "types": names of the registered types}
-    {"kind": "trouble", "t_s", "text"}                                        an examination that failed itself
+    {"kind": "trouble", "t_s", "text", "is_known"}                            an examination that failed; known: refused
 
 The program runs slower under the doctor: do not measure times there.
 

@@ -19,6 +19,7 @@ import contextlib
 import json
 import os
 import sys
+from types import FrameType
 from typing import Any
 
 from ckpt.doctor.surroundings import is_below
@@ -38,6 +39,11 @@ _UNSEEN = (
     *("ftruncate", "link", "linkat", "mkdir", "mkdirat", "remove", "rename", "renameat", "rmdir", "symlink"),
     *("system", "truncate", "unlink", "unlinkat"),
 )
+_MEMORY = "/dev/shm/"
+_SHARING = (
+    "multiprocessing.heap",
+    "multiprocessing.shared_memory",
+)  # what these make there is part of images
 _MOST_COUNTED = 50
 _MOST_PLACES = 3  # of one path
 
@@ -84,11 +90,14 @@ class Changes:
                 self._count(os.path.abspath(os.fsdecode(args[0])))
 
     def _note(self, path: str) -> None:
-        is_device = path.startswith(("/dev/", "/proc/")) and not path.startswith("/dev/shm/")
+        is_in_memory = path.startswith(_MEMORY)
+        is_device = path.startswith(("/dev/", "/proc/")) and not is_in_memory
         places = self._known.get(path, set())
         if len(places) >= _MOST_PLACES or is_device or is_below(path, self._job):
             return
-        where = place_of(sys._getframe(2))[1]
+        package, where = place_of(sys._getframe(2))
+        if is_in_memory and (package == "ckpt" or _is_below_call_of(_SHARING)):
+            return
         if where not in places:
             self._known.setdefault(path, places).add(where)
             self._write(path, where)
@@ -110,3 +119,12 @@ class Changes:
         if path in self._opened or len(self._opened) < _MOST_COUNTED:
             times, _ = self._opened.get(path, (0, ""))
             self._opened[path] = times + 1, place_of(sys._getframe(2))[1]
+
+
+def _is_below_call_of(modules: tuple[str, ...]) -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in modules:
+            return True
+        frame = frame.f_back
+    return False

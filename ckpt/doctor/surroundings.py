@@ -1,22 +1,27 @@
 """Parts of a process that are in no variable of the program: threads, child processes, descriptors. Read from /proc.
 
 There are three sorts of descriptors. The descriptors that were open before the program began belong to the library. A
-descriptor of a file or socket object is found with its object by the pickler. All others are *raw*. A raw descriptor is not
-part of an image, and no image fails because of it: only the doctor reports it.
+descriptor of a file or socket object is found with its object by the pickler. All others are *raw*. After a restart a raw
+descriptor of a file or a directory is there again; any other one is not, and no image fails because of it: only the doctor
+reports it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import io
 import os
 import socket
+import stat
 import threading
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.stdlib import target_of
 from ckpt.compat.threads import is_foreign
+from ckpt.image.files.descriptors import is_opened_again
+from ckpt.image.files.file_notes import kind_of
 
 if TYPE_CHECKING:
     from ckpt.rank.runtime import Runtime
@@ -102,7 +107,7 @@ def is_below(path: str, directory: str) -> bool:
 
 
 def raw_descriptors(own: dict[int, str], *, with_sockets: bool) -> list[dict[str, Any]]:
-    """Descriptors that no file or socket object holds: ``{"fd", "target", "kind"}``.
+    """Descriptors that no file or socket object holds, and that do not come back: ``{"fd", "target", "kind"}``.
 
     The function looks at all objects of the process, which takes long: call it in a child. ``own``: descriptors of this
     library. ``with_sockets``: look for internet sockets too, for example those of a C library; false when this library may
@@ -128,6 +133,15 @@ def raw_descriptors(own: dict[int, str], *, with_sockets: bool) -> list[dict[str
             continue  # both ends are in this process: it comes back
         if descriptor_type == "socket" and target not in connections:
             continue
+        if descriptor_type in ("file", "device"):
+            try:
+                status, flags = os.fstat(fd), fcntl.fcntl(fd, fcntl.F_GETFL)
+            except OSError:
+                continue  # closed meanwhile
+            if is_opened_again(kind_of(target, status.st_mode, status.st_nlink), target, flags):
+                continue
+            if stat.S_ISFIFO(status.st_mode):
+                descriptor_type = "pipe"
         found.append({"fd": fd, "target": target, "kind": descriptor_type})
     return found
 

@@ -34,9 +34,11 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.capture.places import is_library, library_caller, wake_main_thread
 from ckpt.capture.threads import is_left_out
+from ckpt.compat.children import tracker_in_use
 from ckpt.doctor import surroundings
 from ckpt.doctor.changes import Changes
 from ckpt.image.files.descriptors import our_files
+from ckpt.image.interface.library import merged
 from ckpt.image.interface.registry import libraries
 from ckpt.transport.wires import owned
 
@@ -193,7 +195,8 @@ class Watch:
         from ckpt.image.frames import _frames
 
         runtime = self._runtime
-        without = runtime.imager.taker.writers | libraries.coming_back()[0]
+        pids, descriptors = self._coming_back()  # asked here: in the child no thread counts as alive
+        without = runtime.imager.taker.writers | pids
         found = {
             "children": surroundings.children(os.getpid(), without=without),
             "has_hooks": bool(runtime.hooks.after),
@@ -209,7 +212,7 @@ class Watch:
             pid = image.fork(prepared.noted, others)
         except Exception as failure:  # for example a file that cannot be flushed, or no memory for a fork
             pid = -1
-            self._write("trouble", text=f"{type(failure).__name__}: {failure}")
+            self._write("trouble", **trouble(failure))
         if pid:
             libraries.let_copies_go()
             if others is not None:
@@ -219,11 +222,16 @@ class Watch:
         try:
             gc.disable()
             _frames.pdeathsig(signal.SIGKILL)
-            self._examine_in_child(prepared, stack, found)
+            self._examine_in_child(prepared, stack, found, {*our_files(), *descriptors})
         except BaseException as failure:
-            self._write("trouble", text=f"{type(failure).__name__}: {failure}")
+            self._write("trouble", **trouble(failure))
         finally:
             os._exit(0)
+
+    def _coming_back(self) -> tuple[set[int], set[int]]:
+        """Child processes and descriptors that are started and opened anew after a restart."""
+        registered = {process.pid for process, _ in self._runtime.hooks.children}
+        return merged((libraries.coming_back(), tracker_in_use(), (registered, set())))
 
     def _stop_others(self, stack: Stack | None) -> image.StoppedThreads | None:
         """Stop the program's other threads; None: one of them cannot be captured here, and none stops."""
@@ -244,11 +252,12 @@ class Watch:
     def _find_others(self) -> list[threading.Thread]:
         return [each for each in self._runtime.threads.others() if isinstance(each, threading.Thread)]
 
-    def _examine_in_child(self, prepared: Any, stack: Stack | None, found: dict[str, Any]) -> None:
+    def _examine_in_child(
+        self, prepared: Any, stack: Stack | None, found: dict[str, Any], ours: set[int]
+    ) -> None:
         from ckpt.image import trial
 
         runtime = self._runtime
-        ours = {*our_files(), *libraries.coming_back()[1]}
         job = os.path.realpath(runtime.spec["job_dir"])
         now = surroundings.descriptors().items()
         own = self._own_descriptors | {
@@ -322,6 +331,17 @@ def _is_importing() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def trouble(failure: BaseException) -> dict[str, Any]:
+    """Of a line of this kind. What refuses an image says all that there is to be said."""
+    from ckpt import image
+
+    is_known = isinstance(failure, image.ImageError)
+    return {
+        "text": f"{failure}" if is_known else f"{type(failure).__name__}: {failure}",
+        "is_known": is_known,
+    }
 
 
 def _program_frames(make: Any) -> Iterator[Any]:

@@ -75,16 +75,22 @@ def _await_image(runtime: Runtime, is_main: bool) -> int | None:
 
 def register(runtime: Runtime, name: str, obj: object) -> object:
     """Register ``obj`` under ``name``: identifiers, separated by dots. Returns the object. Raises RegistrationError."""
-    if not name.isidentifier() and not all(part.isidentifier() for part in name.split(".")):
-        raise RegistrationError(f"{name!r} is no usable name: letters, digits, '_' and '.' only")
+    check_name(name)
     if runtime.explicit is not None:
         runtime.explicit.register(name, obj)
     with (runtime.engine or runtime).lock:
-        present = runtime.registered.get(name, runtime)
-        if present is not runtime and present is not obj:
-            raise RegistrationError(f"{name!r} is registered already, for another object")
-        runtime.registered[name] = obj
+        note_registered(runtime.registered, name, obj)
     return obj
+
+
+def check_name(name: object) -> None:
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+        raise RegistrationError(f"{name!r} is no usable name: letters, digits, '_' and '.' only")
+
+
+def note_registered(registered: dict[str, object], name: str, obj: object) -> None:
+    if registered.setdefault(name, obj) is not obj:
+        raise RegistrationError(f"{name!r} is registered already, for another object")
 
 
 def spawn(runtime: Runtime, packet: Packet | None) -> str | None:

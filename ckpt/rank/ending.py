@@ -42,7 +42,7 @@ from typing import Any, NoReturn
 from ckpt.capture.hooks import Hooks
 from ckpt.compat import stdlib
 from ckpt.compat.accelerators import run_exit_functions
-from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, NoInput
+from ckpt.errors import CannotCapture, CkptError, IncompatibleImage, LoopError
 from ckpt.image.files import standard_output
 from ckpt.image.frames.running import run_base
 from ckpt.image.modules import package_baseline, references
@@ -137,7 +137,7 @@ class Ending:
             _report_ignored(failure, threading)
 
     def _fail(self, failure: BaseException) -> None:
-        self._code = exit_code_of(failure)
+        self._code = _program_exit_code(failure, is_resumed=self._runtime.spec.get("resume") is not None)
         _without_launcher(failure)
         self._traceback = text_of(failure)
         code = _print_exception(failure)
@@ -376,7 +376,7 @@ def _report_ignored(failure: BaseException, where: object) -> None:
 
 
 def exit_code_of(failure: BaseException) -> int:
-    """The exit code of a process that ends because of this exception."""
+    """The exit code of a process that ends because of this exception, and whose program has not begun."""
     from ckpt.image import ImageError
     from ckpt.store import StoreError
 
@@ -386,6 +386,15 @@ def exit_code_of(failure: BaseException) -> int:
         return _EXIT_INCOMPATIBLE
     if isinstance(failure, StoreError):
         return int(getattr(failure, "exit_code", _EXIT_UNRECOVERABLE))
-    if isinstance(failure, (ImageError, CkptError)) and not isinstance(failure, NoInput):
+    if isinstance(failure, (ImageError, CkptError)):
         return _EXIT_UNRECOVERABLE
     return 1
+
+
+def _program_exit_code(failure: BaseException, *, is_resumed: bool) -> int:
+    """Of a program that has raised this: 1 as in any Python, whichever package the exception is of. Not where it says that
+    the job cannot go on, with this interpreter or (an explicit program that takes another way) from this checkpoint."""
+    is_of_the_job = isinstance(failure, (IncompatibleImage, CannotCapture)) or (
+        is_resumed and isinstance(failure, LoopError)
+    )
+    return 1 if isinstance(failure, CkptError) and not is_of_the_job else exit_code_of(failure)

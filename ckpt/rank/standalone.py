@@ -76,7 +76,10 @@ class Standalone:
         return None
 
     def register(self, name: str, obj: object) -> object:
-        self.registered[name] = obj
+        from ckpt.rank.asking import check_name, note_registered
+
+        check_name(name)  # what a job refuses is an error here, too
+        note_registered(self.registered, name, obj)
         return obj
 
     def log(self, packet: dict[str, Any]) -> None:

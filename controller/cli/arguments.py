@@ -12,8 +12,9 @@ from typing import Any, NoReturn
 
 from ckpt.controller.cli import hosts, redundancy, submit
 from ckpt.controller.cli.command import USAGE
-from ckpt.controller.cli.common import at_least, nbytes, not_empty, seconds
+from ckpt.controller.cli.common import Files, at_least, nbytes, not_empty, seconds, show_error
 from ckpt.controller.cli.flags import FLAGS, NAMES
+from ckpt.controller.errors import UsageError
 
 EXIT_CODES = """\
 exit codes:
@@ -24,12 +25,14 @@ exit codes:
   10   no such job or epoch, or no controller is running
   11   another controller holds the job
   12   no checkpoint of the job can be read
-  13   incompatible: number of ranks, program, Python, format, owner or files; the reason is printed
+  13   incompatible: number of ranks, program, Python, format, owner, standard input or files; the reason is printed
   14   restarts used up
   15   --redundancy: the replicas of a rank differ, and it cannot be told which is right
   16   all hosts of the job are lost: start me again (`ckpt restart JOB`)
   75   checkpointed and stopped: start me again (`ckpt restart JOB`)
+  120  the program ended with 0, but standard output could not be written
   124  the time limit was reached and the last checkpoint failed
+  141  whoever read the output has gone (`| head`)
   128+N  stopped by signal N (`ckpt stop` counts as 15) without a last checkpoint
 """
 
@@ -131,7 +134,7 @@ def _add_connection_options(parser: argparse.ArgumentParser) -> None:
 def _add_file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--files",
-        action=_Files,
+        action=Files,
         metavar="auto|off|PATTERN",
         help="auto: a restart puts back the files that the program has changed since the checkpoint (default); PATTERN: "
         "those that match, !PATTERN: but not those (may be given several times); off: it only cuts open files to their "
@@ -143,24 +146,6 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="for all copies of files that the job keeps; a number with or without a unit: 500M, 2G (default 1 GiB)",
     )
-
-
-class _Files(argparse.Action):
-    """Each time one word more; what they mean together is checked at once."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option: str | None = None,
-    ) -> None:
-        from ckpt.undo.selection.patterns import chosen, words_of
-
-        try:
-            setattr(namespace, self.dest, chosen([*words_of(getattr(namespace, self.dest)), values]))
-        except ValueError as failure:
-            raise argparse.ArgumentError(self, str(failure)) from None
 
 
 class _Version(argparse.Action):
@@ -180,6 +165,7 @@ class _Verb(argparse.ArgumentParser):
 
     def __init__(self, *words: Any, **options: Any) -> None:
         self.names: dict[str, bool] = {}
+        self.as_json = False
         super().__init__(*words, **options)
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
@@ -194,12 +180,18 @@ class _Verb(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Any = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
+        self.as_json = "--json" in (args or ())
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(
                 f"unknown: {' '.join(unknown)}{self._meant(unknown[0])}; {self.prog} --help lists the options"
             )
         return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        if self.as_json:  # whoever reads standard output finds JSON there, whatever was wrong
+            show_error("UsageError", f"{self.prog}: {message}", UsageError.exit_code)
+        super().error(message)
 
     def _meant(self, word: str) -> str:
         import difflib

@@ -52,6 +52,11 @@ def new_directory(name: str) -> str:
     return os.path.join(DEFAULT_ROOT, f"{name.removesuffix('.py')}-{stamp}-{os.getpid()}")
 
 
+def show_error(name: str, reason: str, exit_code: int) -> None:
+    """What `--json` prints of an error."""
+    print(json.dumps({"ok": False, "error": name, "reason": reason, "exit_code": exit_code}))
+
+
 def show(fields: dict[str, Any], text: str, *, as_json: bool) -> None:
     """Print `fields` as one JSON object if `as_json`, otherwise print `text`."""
     print(json.dumps(fields, default=str) if as_json else text)
@@ -150,3 +155,21 @@ def usable_with_files(job: JobDirectory, lines: Lines, reporter: Reporter, *, re
 def was_reported(history: History) -> bool:
     """Was this result reported to the user, by the controller of that time or by a later `ckpt restart`?"""
     return history.outcome is not None and (history.outcome.get("by") != "agent" or history.result_reported)
+
+
+class Files(argparse.Action):
+    """Each time one word more; what they mean together is checked at once."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
+    ) -> None:
+        from ckpt.undo.selection.patterns import chosen, words_of
+
+        try:
+            setattr(namespace, self.dest, chosen([*words_of(getattr(namespace, self.dest)), values]))
+        except ValueError as failure:
+            raise argparse.ArgumentError(self, str(failure)) from None

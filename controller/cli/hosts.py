@@ -286,6 +286,14 @@ def _processors_note(kinds: Mapping[str, list[str]], before: list[str]) -> str:
     return f"processors of another kind, with which last digits of numbers may differ: {now}{past}"
 
 
+def alone(lease_s: float) -> str:
+    """What may be on the hosts of a job whose controller is lost."""
+    from ckpt.controller.hosts.lease import alone_ns
+
+    most_s = alone_ns(0, round(lease_s * 1e9)) / 1e9
+    return f"its hosts go on with the ranks for {most_s:.0f} s at most, and `ckpt restart` with these"
+
+
 def describe(fields: Mapping[str, Any]) -> str:
     """The event `engine` in words."""
     parts = []
@@ -295,7 +303,7 @@ def describe(fields: Mapping[str, Any]) -> str:
     if "hosts" in fields:
         parts.append(f"{fields['hosts']} ({fields['engine']})")
     if "goes_on" in fields:
-        parts.append(f"stopped before its end: {fields['goes_on']}")
+        parts.append(f"if stopped before its end: {fields['goes_on']}")
     return "; ".join(parts)
 
 

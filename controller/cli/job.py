@@ -104,6 +104,7 @@ def status(arguments: argparse.Namespace) -> int:
     """Print what the job does, or how it ended."""
     job = _open(arguments)
     history, trouble = past.known(job, job.record())
+    past.add_lines(job, history)
     location, relation = location_of(job)
     try:
         live: dict[str, Any] | None = _ask(job, {"do": "status"}, _STATUS_PATIENCE_S)
@@ -235,7 +236,10 @@ def _state(job: JobDirectory, history: History, live: dict[str, Any] | None) -> 
         return str(
             history.outcome.get("kind", "finished" if "exit_code" in history.outcome else "interrupted")
         )
-    return "without controller" if agent_lives(job) else "gone"
+    if agent_lives(job):
+        return "without controller"
+    # Hosts go on alone; whether they do, nobody can ask them.
+    return f"without controller: {hosts.alone(history.lease_s)}" if history.lease_s else "gone"
 
 
 def render(fields: dict[str, Any]) -> str:

@@ -183,12 +183,8 @@ def _exit_process(code: int) -> None:
 
 def _report(error: Exception, exit_code: int, as_json: bool) -> int:
     if as_json:
-        import json
+        from ckpt.controller.cli.common import show_error
 
-        print(
-            json.dumps(
-                {"ok": False, "error": type(error).__name__, "reason": str(error), "exit_code": exit_code}
-            )
-        )
+        show_error(type(error).__name__, str(error), exit_code)
     print(f"ckpt: {error}", file=sys.stderr)
     return exit_code

@@ -69,6 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Start a job, or (``--resume auto``) go on with it."""
     redundancy.check(arguments)
     _check_spares(None, arguments)
+    for name in ("fenced", "chdir"):
+        if getattr(arguments, name) is not None and arguments.resume != "auto":
+            raise UsageError(f"--{name} is for a job that is gone on with: `ckpt restart`, or --resume auto")
     command = Command.parse(arguments.program)
     if arguments.resume == "auto" and arguments.job is not None and _is_job(arguments.job) and command.words:
         from ckpt.store import JobDirectory
@@ -212,6 +215,13 @@ def _matching_interpreter(job: JobDirectory, *, size: int | None, command: Comma
     return interpreter
 
 
+def _make_again(job: JobDirectory) -> None:
+    """Directories of the job that the user may have removed."""
+    ranks = [job.rank_directory(rank) for rank in range(job.size)]
+    for path in (os.path.dirname(job.agent_log_path()), os.path.dirname(ranks[0]), *ranks):
+        os.makedirs(path, 0o700, exist_ok=True)
+
+
 def _continue_job(
     job: JobDirectory,
     epoch: int | None,
@@ -234,6 +244,7 @@ def _continue_job(
             job.events.append("result-reported", exit_code=code)
             return code
         submit.check_starts(history, arguments.max_starts)
+        _make_again(job)
         reporter = _reporter(job, arguments)
         replicas = redundancy.of(job, arguments)
         lines = _usable_lines(job, lock, epoch, reporter, replicas, or_start=or_start)

@@ -11,8 +11,8 @@ that the program's ranks have written or renamed during the first run, and those
 that others change there meanwhile (an editor, another job, processes that the ranks have started) are left alone. Before
 each restored run and at the end, the files of the first run are put back as the first run left them. Files that only a
 restored run has made are moved away meanwhile (`MovedFiles`), and are never deleted. Text is compared line by line, other
-data byte by byte. Not compared: large files and the end of a long output, which the report names, and files outside of the
-working directory.
+data byte by byte, compressed data by what it is of. Not compared: large files and the end of a long output, which the report
+names, and files outside of the working directory.
 
 Not here: processes (`ckpt.controller.doctor.trial`).
 """
@@ -25,12 +25,14 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from importlib import import_module
 from itertools import zip_longest
 from typing import Any
 
 Outputs = Mapping[Any, bytes | None]
 """Contents by rank (output) or by path (file); None: there is no such file."""
 
+_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma", b"PK\x03\x04": "zipfile"}
 _FILES = 1000
 _LOOKED_AT = 20_000
 _FILE_BYTES = 8 << 20
@@ -62,7 +64,10 @@ def judge(first: Outputs, once: Outputs, twice: Outputs | None, *, whole: bool) 
 def judge_files(first: Outputs, once: Outputs, twice: Outputs | None) -> tuple[Any, Any, list[str]]:
     """As `judge`, for files of runs that have ended; third: names of all other files that differ in both restored runs."""
     found, unsure = [], None
+    first, once, twice = _unpacked(first), _unpacked(once), twice and _unpacked(twice)
     for name in sorted({*first, *once}):
+        if is_laid_out_anew(first.get(name)) and is_laid_out_anew(once.get(name)):
+            continue
         alike, not_alike = judge(
             {name: first.get(name)},
             {name: once.get(name)},
@@ -72,6 +77,32 @@ def judge_files(first: Outputs, once: Outputs, twice: Outputs | None) -> tuple[A
         found += [alike] if alike else []
         unsure = unsure or not_alike
     return (found[0] if found else None), unsure, [each["path"] for each in found[1:]]
+
+
+def _unpacked(contents: Outputs) -> dict[Any, bytes | None]:
+    """What is in compressed files counts: one that is open when the image is taken is packed in another way after it, with
+    the same content."""
+    return {name: None if data is None else _content(data) for name, data in contents.items()}
+
+
+def _content(data: bytes) -> bytes:
+    packed = next((module for magic, module in _PACKED.items() if data.startswith(magic)), None)
+    if packed is None:
+        return data
+    try:
+        if packed == "zipfile":
+            members = import_module(packed).ZipFile(io.BytesIO(data)).infolist()
+            return "".join(f"{each.filename} {each.file_size} {each.CRC:08x}\n" for each in members).encode()
+        with import_module(packed).open(io.BytesIO(data)) as file:
+            content: bytes = file.read(_FILE_BYTES + 1)
+    except Exception:  # it is cut, only begins like one, or this Python lacks the module
+        return data
+    return content if len(content) <= _FILE_BYTES else data
+
+
+def is_laid_out_anew(data: bytes | None) -> bool:
+    """Is it a file of HDF5? One that is open when the image is taken has the same content after it, at other places."""
+    return data is not None and data.startswith(b"\x89HDF\r\n\x1a\n")
 
 
 def _judge_one(

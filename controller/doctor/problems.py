@@ -119,7 +119,9 @@ def _objects(facts: Facts) -> list[Problem]:
             found.append(_problem("object", what, where, finding["reason"], remedy, rank))
     if not lines_of(facts, "examination"):
         found += [
-            _problem("trouble", "an examination failed", "", line["text"], "please report this", rank)
+            _problem(
+                "trouble", "an examination failed", "", line["text"], remedies.TROUBLE[line["is_known"]], rank
+            )
             for rank, line in lines_of(facts, "trouble")
         ]
     return found

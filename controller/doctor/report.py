@@ -34,6 +34,11 @@ def notes(facts: Facts) -> list[str]:
     ]
     if facts.get("not_compared"):
         found.append(f"too large to be compared after a restart: {listed(facts['not_compared'])}")
+    if facts.get("laid_out_anew"):
+        found.append(
+            "not compared, since HDF5 lays a file that is open at a checkpoint out anew: "
+            f"{listed(facts['laid_out_anew'])}"
+        )
     found += [
         f"of the output of rank {rank} only the first {OUTPUT_BYTES >> 20} MiB are compared after a restart"
         for rank in facts.get("cut_outputs", ())

@@ -31,6 +31,7 @@ from ckpt.controller.doctor.compare import (
     MovedFiles,
     Outputs,
     contents,
+    is_laid_out_anew,
     judge,
     judge_files,
     present,
@@ -141,12 +142,11 @@ class _Trial:
             "images": images,
             "restarts": restarts,
             "not_compared": self.not_compared,
+            "laid_out_anew": sorted(name for name, data in self.files.items() if is_laid_out_anew(data)),
             "files": "auto" if done.is_on else "off",
             "not_undone": not_undone,
             "left_files": left_files,
-            "processes": [
-                {name: event.get(name, "") for name in ("command", "where")} for event in processes
-            ],
+            "processes": [{name: each.get(name, "") for name in ("command", "where")} for each in processes],
             "cut_outputs": [rank for rank, size in self.first_sizes.items() if size > OUTPUT_BYTES],
             "ranks": self._lines_of_ranks(),
         }

@@ -54,7 +54,7 @@ def named(word: str | None, options: Sequence[str] = ()) -> tuple[Interpreter, s
     if theirs is None:
         raise NotCompatible(
             f"{word} is {executable} (Python {version}), which has no ckpt: install it there "
-            f"({executable} -m pip install ckpt), or leave {word!r} out to run with {sys.executable}"
+            f"({executable} -m pip install PATH/OF/THE/REPOSITORY), or leave {word!r} out to run with {sys.executable}"
         )
     if theirs != VERSION:
         raise NotCompatible(

@@ -60,15 +60,22 @@ def known(job: JobDirectory, record: LockRecord) -> tuple[History, StorageFailed
 
 def _without_log(job: JobDirectory) -> History:
     """The job's past from its control files alone."""
+    history = History()
+    add_lines(job, history)
+    return history
+
+
+def add_lines(job: JobDirectory, history: History) -> None:
+    """Add the newer lines, which the log does not have: it was lost, or its writer was killed just then."""
     from ckpt.store import list_lines
 
-    history = History()
+    newest = max(history.committed, default=0)
     for line in list_lines(job):
-        if line.control is not None:
+        if line.control is not None and line.epoch > newest:
             history.committed[line.epoch] = {"event": "committed", "bytes": line.control.bytes_raw}
-            history.highest_epoch, history.commits = line.epoch, history.commits + 1
+            history.highest_epoch = max(history.highest_epoch, line.epoch)
+            history.commits += 1
             history.incarnation = max(history.incarnation, line.control.incarnation)
-    return history
 
 
 def begin_anew(job: JobDirectory, history: History, trouble: StorageFailed) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "NOT_KEPT",
     "NOT_UNDONE",
     "OF_MEMORY",
+    "TROUBLE",
     "for_object",
     "for_refusal",
     "for_thread",
@@ -49,6 +50,9 @@ INTERPRETER = (
     "use CPython 3.11 to 3.13; or explicit checkpoints, which work everywhere: `for step in ckpt.loop(…)` with "
     "ckpt.register, under `ckpt run --explicit`"
 )
+
+TROUBLE = {True: "see the reason", False: "please report this"}
+"""By whether an image was refused, by name."""
 
 DESCRIPTORS = {
     "file": "open it with open(), whose files come back by themselves; or open it again in ckpt.on_restart(f)",

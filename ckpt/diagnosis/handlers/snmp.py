@@ -197,7 +197,7 @@ def _session(address: str, secret: dict[str, str], try_s: float) -> Any:
     try:
         from ezsnmp import Session
     except ImportError:
-        raise NoAnswer("ezsnmp is not installed: pip install 'ckpt[diagnosis]'") from None
+        raise NoAnswer("ezsnmp is not installed: pip install ezsnmp") from None
     host, port = host_and_port(address, _PORT)
     common: dict[str, Any] = {
         "hostname": host,

@@ -96,6 +96,8 @@ def make_changes() -> None:
 
 def _make_change(change: _PendingChange) -> None:
     if change.content is not None:
+        if _holds(change.fd, change.content):
+            return
         with open(
             f"/proc/self/fd/{change.fd}", "wb"
         ) as file:  # opened anew: the flags of due.fd (O_APPEND) must not apply
@@ -112,3 +114,12 @@ def _make_change(change: _PendingChange) -> None:
     if printed:
         os.lseek(change.fd, change.length, os.SEEK_SET)
         os.write(change.fd, printed)
+
+
+def _holds(fd: int, content: bytes) -> bool:
+    """Is this in the file already, as where a restart has put it back? Then it is not touched."""
+    try:
+        with open(f"/proc/self/fd/{fd}", "rb") as file:
+            return file.read(len(content) + 1) == content
+    except OSError:
+        return False  # it may not be read

@@ -52,6 +52,7 @@ __all__ = [
     "baseline",
     "is_in_our_directories",
     "known",
+    "is_opened_again",
     "note_baseline",
     "note_our_directory",
     "note_ours",
@@ -311,8 +312,14 @@ def _can_be_opened(fd: int, note: FileNote) -> bool:
             note = completed(fd, note)
         except OSError:  # an object that nobody needs any more has closed it meanwhile
             return False
-        return note.path in _ALIKE and not note.flags & os.O_PATH
-    return note.kind in (*_FILES, "directory") and not note.path.startswith(_IN_MEMORY)
+    return is_opened_again(note.kind, note.path, note.flags)
+
+
+def is_opened_again(kind: str, path: str, flags: int) -> bool:
+    """Is a descriptor that no object holds there again after a restart? ``kind``: of a :class:`FileNote`."""
+    if kind == "device":
+        return path in _ALIKE and not flags & os.O_PATH
+    return kind in (*_FILES, "directory") and not path.startswith(_IN_MEMORY)
 
 
 def _refuse_foreign(fd: int, notes: Mapping[int, FileNote]) -> None:

@@ -45,6 +45,7 @@ _JOBLIB = "ckpt.image.joblib"
 _COMPILED = "ckpt.image.compiled"
 _TOOLS = "ckpt.image.tools"
 _FRAMEWORKS = "ckpt.image.frameworks"
+_LISTS = ("harmless_threads", "left_out_threads", "transient_types", "lock_types", "id_tables")
 _AT_ONCE = frozenset(accelerators.TLS)
 """Modules of which a program's own module, while it is being imported, may make objects that are to be seen."""
 BUILT_IN = {
@@ -238,6 +239,9 @@ class Registry:
             cls = getattr(cls, part)
         if not (isinstance(cls, type) and issubclass(cls, Library)):
             raise TypeError("it is no subclass of ckpt.libraries.Library")
+        for name_of_list in _LISTS:
+            if isinstance(text := getattr(cls, name_of_list), str):  # each letter would be taken for a name
+                raise TypeError(f"{name_of_list} is a text: write ({text!r},), with a comma")
         library = cls(name)
         self._rebound.update(library.rebound_variables)
         return library

@@ -21,7 +21,8 @@ import sys
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.compat.worker_pools import idle_workers, in_use_by
+from ckpt.compat.children import tracker_in_use
+from ckpt.compat.worker_pools import idle_workers, in_use_by_executor
 from ckpt.image.handles.shared_copies import note_idle_workers
 from ckpt.image.interface.library import Library, Reducer, merged
 from ckpt.image.pools import plumbing
@@ -96,7 +97,8 @@ class Loky(Library):
         return refuse_tracker if is_tracker else None
 
     def coming_back(self) -> tuple[set[int], set[int]]:
-        return merged(_in_use(manager) for manager in _managers(self.module))
+        tracker = tracker_in_use(f"{self._package}backend.resource_tracker")
+        return merged([tracker, *map(in_use_by_executor, _managers(self.module))])
 
 
 class Joblib(Library):
@@ -116,10 +118,6 @@ class Joblib(Library):
 
 def _managers(module: Any) -> list[Any]:
     return [thread for thread in list(module._threads_wakeups) if thread.is_alive()]
-
-
-def _in_use(manager: Any) -> tuple[set[int], set[int]]:
-    return in_use_by((), (manager.call_queue, manager.result_queue, manager.thread_wakeup))
 
 
 def reduce_executor(saver: Any, executor: Any) -> Any:

@@ -379,7 +379,7 @@ def make_memmap(
             f"the file {filename!r}, mapped into memory, cannot be opened again: {failure}"
         ) from failure
     if content is not None:
-        dense(made)[:] = numpy.frombuffer(content, "u1")  # type: ignore[index]
+        mapped.fill(memoryview(dense(made)), content)  # type: ignore[arg-type]
     return made
 
 

@@ -25,9 +25,19 @@ from ckpt.image.interface.mappings import mappings
 from ckpt.transport.records import dataclass
 from ckpt.transport.wires.crossmemory import address_of
 
-__all__ = ["Span", "is_copied", "note_copied", "note_copied_file", "place_of", "put_under", "reduce_map"]
+__all__ = [
+    "Span",
+    "fill",
+    "is_copied",
+    "note_copied",
+    "note_copied_file",
+    "place_of",
+    "put_under",
+    "reduce_map",
+]
 
 _IN_MEMORY = "/dev/shm/"
+_PIECE = 1 << 16
 _NOT_COPIED = object()
 
 _Place = tuple[str, bool, bool, int]
@@ -150,9 +160,19 @@ def make_map(place: str, nbytes: int, offset: int, access: int, content: Any, po
     else:
         made = mmap.mmap(-1, nbytes)
     if content is not None:
-        made[:] = bytes(content) if nbytes < 1 << 20 else memoryview(content)
+        fill(memoryview(made), content)
     made.seek(position)
     return made
+
+
+def fill(memory: memoryview, content: Any) -> None:
+    """Write what is not there already. A restart has usually put the file back, so nothing is written: its time stays, and
+    what others notice of files (:mod:`ckpt.undo.unrecorded`) does not change."""
+    source = memoryview(content).cast("B")
+    for at in range(0, len(source), _PIECE):
+        piece = bytes(source[at : at + _PIECE])
+        if bytes(memory[at : at + len(piece)]) != piece:
+            memory[at : at + len(piece)] = piece
 
 
 def make_unnamed_map(nbytes: int, content: Any, position: int) -> mmap.mmap:

@@ -307,11 +307,8 @@ class JobDirectory:
         return handle
 
     def highest_epoch(self) -> int:
-        """Return the highest epoch in any file name on disk, of a committed line or an aborted round; 0 if there is none.
-
-        A controller starts above this number and above those in the event log, so that the numbers of aborted rounds are
-        not used again.
-        """
+        """Return the highest epoch in any file name on disk, of a committed line or an aborted round; 0 if there is none. A
+        controller starts above it and those in the event log, so that numbers of aborted rounds are not used again."""
         highest = 0
         for name in self._list(self.control_directory):
             epoch = epoch_of_name(name.removeprefix(TEMPORARY_PREFIX)[: len("epoch-00000000.json")])
@@ -329,6 +326,8 @@ class JobDirectory:
     def _list(self, directory: str) -> list[str]:
         try:
             return self.fs.list_directory(directory)
+        except FileNotFoundError:
+            return []  # it was removed: the lines that need it say so
         except OSError as error:
             raise StorageFailed("list", directory, error) from error
 

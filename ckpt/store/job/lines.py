@@ -36,7 +36,7 @@ from ckpt.store.errors import (
     StorageFailed,
     StoreError,
 )
-from ckpt.store.job.directory import JobDirectory, read_journal
+from ckpt.store.job.directory import JOURNAL, JobDirectory, read_journal
 from ckpt.store.records.authenticated import digest
 from ckpt.store.records.control import ControlFile, RankEntry, control_name, epoch_of_name
 from ckpt.store.records.manifest import Manifest
@@ -121,6 +121,12 @@ def _read_control(job: JobDirectory, epoch: int, path: str) -> ControlFile:
         raise StorageFailed("read", path, error) from error
     control = ControlFile.decode(job.key, job.job_id, data, path, epoch=epoch)
     if control.record and not _is_recorded(job, control, digest(data)):
+        if not _has_forerunner(job, control):
+            raise RecordDamaged(
+                "the job's journal has lost its records, so it is not known whether the line was committed",
+                path=os.path.join(job.path, JOURNAL),
+                hint="Restore that directory from a backup.",
+            )
         raise NotCommitted(
             "the line was not committed: its controller died, or another one took over, before the commit was recorded",
             path=path,
@@ -135,6 +141,13 @@ def _is_recorded(job: JobDirectory, control: ControlFile, control_digest: str) -
         control.epoch,
         control_digest,
     )
+
+
+def _has_forerunner(job: JobDirectory, control: ControlFile) -> bool:
+    """Is the record before that of the line there? A controller writes one right behind the other, the first one when it
+    takes the job over."""
+    found = read_journal(job.path, job.key, job.job_id, job.fs, control.record - 1)
+    return found is not None and found[0].generation == control.generation
 
 
 def load_control(job: JobDirectory, epoch: int | None = None) -> ControlFile:

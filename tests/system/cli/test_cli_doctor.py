@@ -27,7 +27,7 @@ TROUBLED = """
 
     unpacker = zlib.decompressobj()
     database = sqlite3.connect(":memory:"); database.execute("CREATE TEMP TABLE t (n)"); database.commit()
-    raw = os.open(__file__, os.O_RDONLY)
+    os.mkfifo("line"); raw = os.open("line", os.O_RDWR); again = os.open(__file__, os.O_RDONLY)
     worker = threading.Thread(target=threading.Event().wait, args=(600,), daemon=True, name="worker")
     worker.start()
     child = subprocess.Popen(["sleep", "SECONDS"], stdout=subprocess.PIPE)
@@ -115,12 +115,39 @@ def test_everything_that_would_not_survive_is_reported_at_once(tmp_path: Path) -
     assert "thread" not in by_kind  # it is part of the images
     assert by_kind["child"]["where"] == f"sleep {seconds}"
     descriptors = [problem["what"] for problem in found["problems"] if problem["kind"] == "descriptor"]
-    assert any("app.py" in what for what in descriptors), descriptors
+    assert descriptors == ["a raw descriptor of a pipe"]  # a file's number is there again after a restart
     assert any(
         "array() is running" in row["reason"] and "app.py:29" in row["where"] for row in found["refusals"]
     )
     assert not any(image["ok"] for image in found["images"])
     assert subprocess.run(["pgrep", "-f", f"sleep {seconds}"], capture_output=True).stdout == b""
+
+
+COMING_BACK = """
+    import multiprocessing, multiprocessing.shared_memory, subprocess, time
+    import ckpt
+
+    def start():
+        return subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
+
+    if __name__ == "__main__":
+        child = ckpt.register_child(start(), start)
+        value, lock = multiprocessing.Value("i", 0), multiprocessing.Lock()
+        block = multiprocessing.shared_memory.SharedMemory(create=True, size=8)
+        for step in range(60):
+            value.value += 1
+            block.buf[0] = step
+            time.sleep(0.02)
+        print(value.value, block.buf[0])
+        block.close(), block.unlink(), child.kill(), child.wait()
+"""
+
+
+def test_what_is_started_and_made_again_is_no_problem(tmp_path: Path) -> None:
+    """The child was one, and so were the memory of multiprocessing, its resource tracker and the tracker's pipe."""
+    code, found = doctor("--images", 1, write_app(tmp_path, COMING_BACK), cwd=tmp_path)
+    assert code == 0 and found["problems"] == [], found["problems"]
+    assert [restart["ok"] for restart in found["restarts"]] == [True]
 
 
 def test_a_healthy_program_is_restored_and_goes_on(tmp_path: Path) -> None:

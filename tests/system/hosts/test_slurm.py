@@ -103,7 +103,7 @@ def test_the_limit_is_hit_three_times(slurm: Slurm, ring: Path, tmp_path: Path) 
     for turn in range(1, 4):
         job.wait_running(turn)
         status = job.ckpt("status", str(job.directory))
-        assert "h2:2,h3:2,h4:2 (slurm); stopped before its end: Slurm queues it again" in status
+        assert "h2:2,h3:2,h4:2 (slurm); if stopped before its end: Slurm queues it again" in status
         job.notice()
         job.wait_event("job-finished", turn)
         slurm.wait("the next start", lambda turn=turn: slurm.shown(job.number, "Restarts") == str(turn))

@@ -215,6 +215,22 @@ def test_the_job_of_a_dead_controller_ends_with_the_exit_code_of_a_rank_that_lef
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import ckpt; ckpt.log_event('Not a name')",
+        "from ckpt import abft; abft.Grid(9, 9)",
+        "import ckpt.reduction; ckpt.reduction.allreduce('text').result()",
+    ],
+)
+def test_a_program_that_raises_an_error_of_ckpt_ends_as_with_any_other(code: str, tmp_path: Path) -> None:
+    """It ended with code 12, which says that no checkpoint can be read: batch scripts do not start such a job again."""
+    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_ckpt("run", "--job", tmp_path / "job", "-c", code)
+    assert done.returncode == plain.returncode == 1, done.stderr
+    assert plain.stderr.splitlines()[-1] in done.stderr
+
+
 def test_who_does_not_want_to_wait_for_an_end_stops_it(tmp_path: Path, start: Callable[..., Job]) -> None:
     job = start(write_app(tmp_path, SLOW), ranks=2, grace=0.1)
     _at_its_end(job, tmp_path)

@@ -410,12 +410,32 @@ def test_no_number_is_used_twice_whatever_becomes_of_the_event_log(
     held.wait_event("restarted", 2)
     killed(held, ranks=True)
     LOSSES[loss](held.directory / "events.jsonl")
+    told = json.loads(run_ckpt("status", "--json", held.directory).stdout)
+    assert told["committed"] and told["commits"]  # it said that nothing was
     job = restarted(held.directory)
     assert job.finish() == 0, job.report()
     assert [event["incarnation"] for event in job.events("rank-started")] == [3]
     assert job.output(0).splitlines() == COUNTED
     assert ("goes on without it" in job.stderr) == (loss == "cannot be read")
     assert job.events("log-unreadable") or loss != "cannot be read"
+
+
+def test_a_job_whose_output_was_removed_goes_on(held: Job, restarted: Callable[..., Job]) -> None:
+    """Its agent ended with a traceback, ten times, and the restart with code 14."""
+    killed(held, ranks=True)
+    shutil.rmtree(held.directory / "output")
+    job = restarted(held.directory)
+    assert job.finish() == 0, job.report()
+    assert not job.events("rank-died")
+
+
+def test_images_that_were_removed_with_their_directory_are_named(held: Job) -> None:
+    """ "list failed: nothing that was committed before is affected" was all that was said, with code 1."""
+    killed(held, ranks=True)
+    shutil.rmtree(held.directory / "images" / "rank-00000")
+    done = run_ckpt("restart", held.directory)
+    assert done.returncode == 12 and "the manifest of rank 0 is missing" in done.stderr, done
+    assert (held.directory / "images" / "rank-00000").is_dir()  # a new start may write there
 
 
 def test_verbs_say_that_the_event_log_cannot_be_read_and_the_running_job_does_not_care(held: Job) -> None:

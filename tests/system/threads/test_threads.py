@@ -43,7 +43,7 @@ def test_a_thread_that_threading_has_not_started_is_refused_when_ckpt_is_enabled
         """,
     )
     job = start(app, ranks=1)
-    assert job.finish() == 12, job.report()
+    assert job.finish() == 1, job.report()
     assert (
         "ThreadsRunning" in job.stderr and "'background'" in job.stderr and "harmless_threads" in job.stderr
     )

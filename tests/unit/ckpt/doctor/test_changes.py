@@ -87,7 +87,12 @@ def in_memory():
     with tempfile.NamedTemporaryFile("w", dir="/dev/shm"):
         pass
 
-unseen(), unseen(), in_memory()
+def of_ckpt():
+    with tempfile.NamedTemporaryFile("w", dir="/dev/shm", prefix="ours-"):
+        pass
+
+of_ckpt = type(of_ckpt)(of_ckpt.__code__, {**globals(), "__name__": "ckpt.reduction.memory"})
+unseen(), unseen(), in_memory(), of_ckpt()
 print(json.dumps([[], [[*json.loads(line), ""][:3] for line in open("job/doctor/changed-0")]]))
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import resource
 import signal
@@ -171,6 +172,27 @@ def test_errors_are_json_when_asked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert '"exit_code": 10' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", ["prune --json job --keep-last 1", "ls --json --mistyped", "verify --json"])
+def test_wrong_options_are_json_when_asked(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing was printed there: a script that reads JSON failed over that."""
+    with pytest.raises(SystemExit) as leaving:
+        main(words.split())
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert leaving.value.code == told["exit_code"] == 2 and told["ok"] is False
+    assert "usage:" in said.err and told["reason"].partition(": ")[2] in said.err
+
+
+@pytest.mark.parametrize("words", ["--fenced host", "--chdir /"])
+def test_what_is_said_of_a_job_that_is_gone_on_with_is_no_option_of_a_new_one(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It had no effect: `--chdir` was taken for the directory to work in."""
+    assert main(["run", "--job", f"{tmp_path}/job", *words.split(), "-c", "pass"]) == 2
+    assert f"{words.split()[0]} is for a job that is gone on with" in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()
+
+
 @pytest.mark.parametrize(
     "verb", ["", "run", "restart", "checkpoint", "stop", "status", "ls", "verify", "prune"]
 )
@@ -179,7 +201,7 @@ def test_help_names_every_exit_code(verb: str, capsys: pytest.CaptureFixture[str
         main([*verb.split(), "--help"])
     assert leaving.value.code == 0
     text = capsys.readouterr().out
-    assert all(f"\n  {code} " in text for code in (0, 2, 3, 10, 11, 12, 13, 14, 75))
+    assert all(f"\n  {code} " in text for code in (0, 2, 3, 10, 11, 12, 13, 14, 75, 120, 124, 141))
 
 
 @pytest.mark.parametrize("words", [["help"], ["--help"]])

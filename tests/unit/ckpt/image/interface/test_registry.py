@@ -25,6 +25,10 @@ class Other(Library):
         raise OSError("the disk is full")
 
 
+class WithoutComma(Library):
+    id_tables = "a_library.tables"  # type: ignore[assignment]
+
+
 HERE = __name__
 
 
@@ -76,6 +80,15 @@ def test_what_is_no_subclass_is_said_by_name_and_passed_over(
     here.extend([("a_library", way)])
     assert here.loaded() == () and here.find("a_library") is None
     assert repr(way) in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("imported")
+def test_a_text_in_place_of_a_tuple_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its letters were taken for names, and what it had asked for was not done."""
+    here = Registry({})
+    here.extend([("a_library", f"{HERE}:WithoutComma")])
+    assert here.loaded() == ()
+    assert "id_tables is a text: write ('a_library.tables',), with a comma" in capfd.readouterr().err
 
 
 def test_an_extension_is_not_imported_while_its_library_is(imported: types.ModuleType) -> None:

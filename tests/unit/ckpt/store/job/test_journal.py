@@ -77,6 +77,27 @@ def test_a_commit_is_a_record_that_names_the_control_file(job: JobDirectory) -> 
     assert load_control(job, 2).record == 3
 
 
+@pytest.mark.parametrize("lost", [["00000001", "00000002", "00000003"], ["00000002", "00000003"]])
+def test_lines_whose_records_are_gone_are_damaged_and_stay(job: JobDirectory, lost: list[str]) -> None:
+    """They were taken for lines that had never been committed: the next controller removed them, and began anew."""
+    with job.lock() as lock:
+        committed(job, lock, 1, "one")
+        committed(job, lock, 2, "two")
+    kept = {name: Path(job.path, "journal", name).read_bytes() for name in lost}
+    for name in lost:
+        Path(job.path, "journal", name).unlink()
+    Path(job.path, "journal", "hint").unlink(missing_ok=True)
+    newest = list_lines(job)[-1]
+    assert newest.control is None and "journal has lost its records" in str(newest.error)
+    if len(lost) == 3:
+        job.lock().release()
+        Path(job.path, "journal", "00000001").unlink()
+        assert list_epochs(job) == [1, 2]
+    for name, data in kept.items():
+        Path(job.path, "journal", name).write_bytes(data)
+    assert read_image(job, 0, 2) == "two"
+
+
 @pytest.mark.parametrize("at", [1, 2], ids=["before the control file", "before the record"])
 def test_a_controller_that_was_superseded_commits_nothing(job: JobDirectory, at: int) -> None:
     """Two controllers could commit the same epoch where flock does not reach the other host: the generation was checked,
@@ -157,7 +178,7 @@ def test_a_controller_that_cannot_remove_what_was_not_committed_does_not_begin(j
             super().unlink(path)
 
     job.lock().release()
-    left = records.replace(control_of(1, [write_image(job, 0, 1, "left")]), record=4)
+    left = records.replace(control_of(1, [write_image(job, 0, 1, "left")]), record=2, generation=1)
     Path(job.control_directory, "epoch-00000001.json").write_bytes(left.encode(job.key, job.job_id))
     with pytest.raises(StorageFailed, match="unlink"):
         records.replace(job, fs=Keeping()).lock()
