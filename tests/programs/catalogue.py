@@ -86,5 +86,12 @@ PROGRAMS = (
         sample=True,
         unlike="it writes a set of functions, whose order follows from their addresses",
     ),
+    Program(
+        "libEnsemble",
+        "libensemble",
+        ("{here}/libensemble_sims.py",),
+        ranks=3,
+        unlike="which worker makes the next points depends on time",
+    ),
     Program("pySDC heat equation", "pySDC", ("{here}/pysdc_heat.py",)),
 )
