@@ -52,11 +52,16 @@ def sweep(job: JobDirectory) -> None:
 
 
 def forget_files(job: JobDirectory) -> None:
-    """Remove what was kept for lines that are not there any more. Raises ControllerError."""
+    """Remove what was kept for lines that are not there any more. The program's start is one of them once there are two
+    others: a line may prove to be unusable. Raises ControllerError."""
     try:
         if has_chain(job):
-            oldest = min(list_epochs(job), default=0)
-            restart.restoring.forget(job.path, job.key, oldest, from_start=from_start(job))
+            epochs, recorded = list_epochs(job), from_start(job)
+            if len(epochs) == 1 and not restart.restoring.can_put_back(
+                job.path, job.key, 0, from_start=recorded
+            ):
+                return
+            restart.restoring.forget(job.path, job.key, min(epochs, default=0), from_start=recorded)
     except UndoError as failure:
         text = f"files that are kept for restarts could not be removed: {failure}"
         raise ControllerError(text) from failure
