@@ -123,8 +123,8 @@ _REFUSALS: _Table = (
     ),
     (
         r"SocketIO\b.*is running|is running SocketIO\b",
-        "close connections between two requests (`Connection: close`; a timeout of the server's handler), or read them by "
-        "recv, in which checkpoints are taken",
+        "have the sender send at once what is read at once; or read it by lines, by read1 or by recv, in which checkpoints "
+        "are taken (text of a connection: makefile('rb'), and decode the lines)",
     ),
     (
         r"\bsocket\.send\w*\(\) is running|a connection within the program, between",

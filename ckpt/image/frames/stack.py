@@ -246,7 +246,7 @@ def _capture(
         seen += frames[:1] if frames and traced == 2 else ()
         raise Refused(reason)
     records: list[FrameRecord] = []
-    inner, value, at_check = take_off(frames, exc) if thread or at_check else (callee, value, False)
+    inner, value, at_check = take_off(frames, exc, thread) if thread or at_check else (callee, value, False)
     for frame in frames:
         seen.append(frame)
         _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled, kept = frame
