@@ -114,6 +114,10 @@ _REFUSALS: _Table = (
         "hold no such object while a checkpoint is due, or say how it is saved: ckpt.register_type",
     ),
     (
+        r"cursor of sqlite3 is in the middle",
+        "take all rows before the loop (`for row in cursor.fetchall()`), or page by page (`WHERE id > ? LIMIT 1000`)",
+    ),
+    (
         _POOL_THREADS,
         "keep the functions short that the pool calls in this process, or shut it down before a checkpoint",
     ),
