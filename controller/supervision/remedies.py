@@ -114,6 +114,10 @@ _REFUSALS: _Table = (
         "hold no such object while a checkpoint is due, or say how it is saved: ckpt.register_type",
     ),
     (
+        r"whose stack lives in C",
+        "use threads or asyncio; or have the program save itself (`for step in ckpt.loop(…)`)",
+    ),
+    (
         r"cursor of sqlite3 is in the middle",
         "take all rows before the loop (`for row in cursor.fetchall()`), or page by page (`WHERE id > ? LIMIT 1000`)",
     ),

@@ -39,7 +39,7 @@ from __future__ import annotations
 import gc
 import threading
 from _thread import get_ident
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,6 +81,10 @@ __all__ = [
     "capture",
     "capture_thread",
 ]
+
+
+on_other_stacks: list[Callable[[], str]] = []
+"""Of other modules: why the main thread runs on another stack than that of its first function; "": it does not."""
 
 
 @dataclass(slots=True)
@@ -319,7 +323,8 @@ def _reason_against(frames: list[_frames.Frame] | None, traced: int, thread: int
     if frames is None:
         if (this := threading.current_thread()) is not threading.main_thread():
             return f"thread {this.name!r} waits inside of a call of ckpt"
-        return "the program is not running under run_base, or is being restarted"
+        found = next(filter(None, (reason() for reason in on_other_stacks)), "")
+        return found or "the program is not running under run_base, or is being restarted"
     if traced == 2:
         return "a trace or profile function of the program is running"
     if thread and traced:

@@ -60,3 +60,8 @@ def test_of_a_mapped_file_and_workers_it_is_said_how_the_file_is_mapped_for_read
     """``numpy.memmap`` maps for writing, if nothing is said; a DataLoader's workers seldom stand still."""
     reason = "child processes are at work (a pool), and may change /data, which is mapped for shared writing"
     assert 'numpy.memmap(…, mode="r")' in remedies.for_refusal(reason)
+
+
+def test_a_program_whose_stack_cannot_be_read_is_told_what_to_use() -> None:
+    reason = "the program runs in a greenlet (gevent, eventlet), whose stack lives in C and cannot be saved (app.py:3)"
+    assert "use threads or asyncio" in remedies.for_refusal(reason)
