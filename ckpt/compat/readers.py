@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import io
-import sys
 from typing import Any
 
 from ckpt.compat.typeobjects import HEADER_BYTES, instance_bytes
@@ -20,8 +19,6 @@ __all__ = ["buffers_of_pair", "is_in_use", "taken_of_line"]
 _WORDS = 17
 _RAW, _BUFFER, _FILLED, _OWNER, _SIZE = 0, 5, 7, 12, 13
 _NEWLINE = b"\n"
-_REFERENCES = 5
-"""To a list that C code alone holds: by C, two lists and a variable here, and ``getrefcount``."""
 
 
 def _words(reader: io.BufferedReader) -> Any:
@@ -55,20 +52,35 @@ def taken_of_line(reader: io.BufferedReader, *, is_listed: bool = True) -> bytes
 
     It has taken all that the buffer had been filled with, from some place on; there is no end of a line in it. So nothing
     has been taken if the last byte in the buffer is one. Else the pieces are in a list that C code alone holds
-    (``is_listed``), of which the latest is the end of the buffer.
+    (``is_listed``), of which the latest is the end of the buffer. Where several readers have the same end, each must have
+    such a list, with the same pieces.
     """
+    filled = _filled(reader)
+    if filled is None or not filled or filled.endswith(_NEWLINE):
+        return None if filled is None else b""
+    if not is_listed:
+        return None
+    of_c = _held_by_c([part for part in gc.get_objects() if type(part) is list and _are_pieces(part, filled)])
+    if not of_c:
+        return b""
+    in_use = [each for each in gc.get_objects() if type(each) is io.BufferedReader and is_in_use(each)]
+    ends = tuple(part[-1] for part in of_c)
+    alike = [each for each in in_use if (_filled(each) or b"").endswith(ends)]
+    lines = {b"".join(part) for part in of_c}
+    return lines.pop() if len(lines) == 1 and len(alike) == len(of_c) else None
+
+
+def _held_by_c(found: list[list[Any]]) -> list[list[Any]]:
+    """Those of the lists to which no object refers but ``found``. Objects hold the variables of captured functions."""
+    return [part for part in found if len(gc.get_referrers(part)) == 1]
+
+
+def _filled(reader: io.BufferedReader) -> bytes | None:
+    """What the buffer has been filled with, read or not. None: another layout."""
     words = _words(reader)
     if words is None or not 0 <= words[_FILLED] <= words[_SIZE]:
         return None
-    filled = ctypes.string_at(words[_BUFFER], words[_FILLED])
-    if not filled or filled.endswith(_NEWLINE):
-        return b""
-    if not is_listed:
-        return None
-    found = [part for part in gc.get_objects() if type(part) is list and _are_pieces(part, filled)]
-    held = [part for part in found if all(holder is found for holder in gc.get_referrers(part))]
-    of_c = [b"".join(part) for part in held if sys.getrefcount(part) == _REFERENCES]
-    return b"" if not of_c else of_c[0] if len(of_c) == 1 else None
+    return ctypes.string_at(words[_BUFFER], words[_FILLED])
 
 
 def _are_pieces(part: list[Any], filled: bytes) -> bool:

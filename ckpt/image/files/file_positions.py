@@ -185,7 +185,7 @@ class Positions:
         if taken is None:
             raise PicklingError(
                 "a thread waits in the middle of a line of a connection, and which part of it has come already cannot be "
-                "told (others wait with the same, or the file is open for reading and writing); a later image succeeds"
+                "told (another one has the same, or the file is open for reading and writing); a later image succeeds"
             )
         return taken
 
