@@ -5,7 +5,6 @@
     threads           those of ``threading`` that belong to one running thread
     children          those of ``subprocess``, and of what ``multiprocessing`` shares with child processes
     worker_pools      those of the pools of ``concurrent.futures`` and ``multiprocessing``
-    ctypes_objects    those of ctypes' libraries and data
     asyncio_names     those of ``asyncio``
     asyncio_objects   structs of futures and tasks in C
     awaitables        structs of the awaitables of asynchronous generators and coroutines
@@ -13,7 +12,8 @@
     accelerators      the standard library's modules in C that have a private name
     typeobjects       flags and sizes of types
     referents         the objects that an object in C refers to, in the order in which the garbage collector sees them
-    memory            structs in memory, read and written by ctypes; functions of the C API
+    memory            structs in memory, read and written by ctypes; functions of the C API; those of ctypes itself
+    readers           structs of buffers that read
     compiled          our own modules in C that have not been built since their Python code was changed
 
 Each function says what is private, and which versions have it. For a new minor version of Python these functions are checked

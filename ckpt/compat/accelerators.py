@@ -48,6 +48,7 @@ __all__ = [
     "PROFILER",
     "QUEUE",
     "RANDOM",
+    "IO_IN_PYTHON",
     "SELECT",
     "PLAIN_SOCKETS",
     "SOCKET_WAITS",
@@ -129,6 +130,8 @@ TLS_TRANSPORT = "_SSLProtocolTransport"
 """The class of transports over TLS, in ``asyncio.sslproto``. All versions."""
 SOCKET_WAITS = ("_accept", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into")
 """The methods of ``_socket.socket`` that wait for what others send. All versions."""
+IO_IN_PYTHON = "_pyio"
+"""The module that does in Python what ``io`` does in C. All versions."""
 SELECT = "select"
 UNNAMED_TYPES = ((SELECT, "poll"),)
 """Types that have the name of a function, which makes their instances without arguments. All versions."""

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 __all__ = [
@@ -19,24 +19,32 @@ __all__ = [
     "children_started",
     "disown_child",
     "fill_arena",
+    "finalizers_of_queue",
+    "has_state_after_fork",
     "follow_instances",
     "forget_fork_server",
+    "is_held_elsewhere",
     "is_in_use",
+    "is_served",
     "lock_of",
     "manager_runs",
     "map_of_arena",
     "map_of_block",
     "method_of",
+    "owner_of_semaphore",
     "parts_of_event",
     "parts_of_synchronized",
     "pids_started",
     "proxy_is_served",
+    "register_finalizers",
+    "register_queue",
     "semaphore_of",
     "semaphore_value",
     "semaphores",
     "share_types",
     "shared_types",
     "times_semaphore_owned",
+    "type_of_semaphores",
     "track_shared_memory",
     "tracker_in_use",
     "was_started",
@@ -63,6 +71,39 @@ def children_started() -> list[Any]:
     """The processes that this one has started by ``multiprocessing`` and has not waited for."""
     module = sys.modules.get("multiprocessing.process")
     return [] if module is None else list(module._children)
+
+
+def finalizers_of_queue(queue: Any) -> list[Any]:
+    """Those of its finalizers that are to be called at the end of the process, or by its own methods (all versions)."""
+    registry = getattr(sys.modules.get("multiprocessing.util"), "_finalizer_registry", {})
+    found = [queue.__dict__.get(name) for name in ("_close", "_jointhread")]
+    return [each for each in found if each is not None and registry.get(each._key) is each]
+
+
+def has_state_after_fork(queue: Any) -> bool:
+    """Is it a ``Queue``, which begins anew in a forked child? A ``SimpleQueue`` does not."""
+    return hasattr(type(queue), "_after_fork")
+
+
+def is_served(queue: Any, threads: Container[int | None]) -> bool:
+    """Is the thread that writes what has been put into a ``Queue`` one of these, or is there none?"""
+    thread = getattr(queue, "_thread", None)
+    return thread is None or queue._closed or thread.ident in threads
+
+
+def register_queue(queue: Any, finalizers: list[Any]) -> None:
+    """In a new process: a forked child has no thread of the queue, and its finalizers are to be called, again."""
+    sys.modules["multiprocessing.util"].register_after_fork(queue, type(queue)._after_fork)
+    register_finalizers(finalizers)
+
+
+def register_finalizers(finalizers: list[Any]) -> None:
+    """In a new process: they are to be called, again."""
+    util = sys.modules["multiprocessing.util"]
+    for finalizer in finalizers:
+        finalizer._pid = os.getpid()
+        finalizer._key = (finalizer._key[0], next(util._finalizer_counter))
+        util._finalizer_registry[finalizer._key] = finalizer
 
 
 def pids_started() -> list[int]:
@@ -97,8 +138,26 @@ def semaphore_of(lock: Any) -> Any:
 
 
 def times_semaphore_owned(semaphore: Any) -> int:
-    """How many times this thread has acquired the semaphore."""
-    return int(semaphore._count()) if semaphore._is_mine() else 0
+    """How many times more this process has acquired the semaphore than it has released it, whichever of its threads has; of
+    a recursive lock, this thread."""
+    return 0 if is_held_elsewhere(semaphore) else int(semaphore._count())
+
+
+def is_held_elsewhere(semaphore: Any) -> bool:
+    """Does another thread hold this lock, which only that thread may release (``RLock``)?"""
+    is_recursive = semaphore.kind == sys.modules["multiprocessing.synchronize"].RECURSIVE_MUTEX
+    return is_recursive and semaphore._count() > 0 and not semaphore._is_mine()
+
+
+def type_of_semaphores() -> type:
+    """The type of semaphores in C."""
+    found: type = sys.modules["multiprocessing.synchronize"]._multiprocessing.SemLock
+    return found
+
+
+def owner_of_semaphore(semaphore: Any) -> Any:
+    """The lock of ``multiprocessing.synchronize`` to which a semaphore in C belongs; None: none in this process."""
+    return next((lock for lock in semaphores() if lock._semlock is semaphore), None)
 
 
 def semaphore_value(semaphore: Any) -> int:

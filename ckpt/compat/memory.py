@@ -4,8 +4,7 @@ What is read here is compared with what Python says of the object, wherever that
 known one, the result is None or False, never a guess. For a new minor version: have the structs named below kept their
 fields?
 
-The functions of the C API come from a library object of this module, because argument types that are set on
-``ctypes.pythonapi`` would be in force for the program too.
+The functions of the C API come from a library object of our own: what is set on ``ctypes.pythonapi`` is the program's.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import gc
-import io
 import types
 from typing import Any
 
@@ -26,16 +24,18 @@ __all__ = [
     "address_of",
     "batched_parts",
     "blake_state",
-    "buffers_of_pair",
     "deque_was_changed",
     "enter_context",
     "entry_state",
     "exchange",
     "exporter_of",
+    "function_type",
     "in_place",
     "is_code_of_thunk",
     "is_made_from_definition",
+    "kept_by",
     "leave_context",
+    "library_parts",
     "make_entry",
     "mark_unused",
     "move_token",
@@ -46,12 +46,37 @@ __all__ = [
     "referent_of",
     "registered_in_poll",
     "replace_dictionary",
+    "set_library_name",
     "set_local",
     "set_lru_counters",
 ]
 
 _POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
 _api = ctypes.PyDLL(None)
+_OF_A_LIBRARY = ("_name", "_handle", "_FuncPtr")
+
+# ---------------------------------------------------------------------- names of ctypes with an underscore
+
+
+def kept_by(obj: Any) -> Any:
+    """What an object of ctypes keeps alive: None, one object, or a dictionary of objects (``_objects``; all versions)."""
+    return obj._objects
+
+
+def function_type(library: ctypes.CDLL) -> Any:
+    """The type of the library's functions, which each library has for itself; its ``_flags_`` are those of the library."""
+    return library._FuncPtr
+
+
+def library_parts(library: ctypes.CDLL) -> tuple[Any, dict[str, Any]]:
+    """The name that the library was loaded by, and the attributes that the program has set or looked up."""
+    own = {name: value for name, value in library.__dict__.items() if name not in _OF_A_LIBRARY}
+    return library._name, own
+
+
+def set_library_name(library: Any, name: Any) -> None:
+    library._name = name
+
 
 # ---------------------------------------------------------------------- the C API
 
@@ -143,16 +168,6 @@ def leave_context(context: contextvars.Context) -> None:
 def _words(obj: object, count: int) -> Any:
     """The first ``count`` machine words behind the header of an object, in place."""
     return (ctypes.c_ssize_t * count).from_address(id(obj) + HEADER_BYTES)
-
-
-def buffers_of_pair(pair: io.BufferedRWPair) -> tuple[Any, Any] | None:
-    """The reader and the writer of a pair of buffers (``Modules/_io/bufferedio.c``, ``rwpair``; all versions). None: another
-    layout."""
-    if instance_bytes(io.BufferedRWPair) != HEADER_BYTES + 4 * _POINTER_BYTES:
-        return None
-    found = [ctypes.cast(word, ctypes.py_object).value for word in _words(pair, 2)]
-    is_known = [type(each) for each in found] == [io.BufferedReader, io.BufferedWriter]
-    return (found[0], found[1]) if is_known else None
 
 
 def in_place(obj: object, layout: type[ctypes.Structure]) -> Any:

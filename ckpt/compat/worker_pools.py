@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ckpt.compat.children import register_finalizers
+
 __all__ = [
     "CALL_QUEUE",
     "FEEDER",
@@ -121,12 +123,12 @@ def executor_moments(module: str) -> tuple[tuple[str, str], ...]:
 
 
 def is_child(process: Any) -> bool:
-    """Has that ``multiprocessing.Process`` been started by the program itself?"""
-    return process._popen is not None
+    """Is that ``multiprocessing.Process``, started or not, one of the program itself? The main process is not."""
+    return process._parent_pid is not None
 
 
 def adopt(process: Any) -> None:
-    """An ended ``multiprocessing.Process`` of a former process counts as a child of this one: ``join`` asks for that."""
+    """A ``multiprocessing.Process`` of a former process counts as a child of this one: all its methods ask for that."""
     process._parent_pid = os.getpid()
 
 
@@ -384,10 +386,7 @@ def renew_pool(pool: Any, nothing: Any) -> None:
     if nothing is not None:
         pool._repopulate_pool()
         pool._taskqueue.put(((nothing,), None))
-    finalizer, util = pool._terminate, sys.modules["multiprocessing.util"]
-    finalizer._pid = os.getpid()
-    finalizer._key = (finalizer._key[0], next(util._finalizer_counter))
-    util._finalizer_registry[finalizer._key] = finalizer
+    register_finalizers([pool._terminate])
 
 
 def job_count() -> int:

@@ -118,6 +118,14 @@ _REFUSALS: _Table = (
         "hold no such object while a checkpoint is due, or say how it is saved: ckpt.register_type",
     ),
     (
+        r"whose stack lives in C",
+        "use threads or asyncio; or have the program save itself (`for step in ckpt.loop(…)`)",
+    ),
+    (
+        r"cursor of sqlite3 is in the middle",
+        "take all rows before the loop (`for row in cursor.fetchall()`), or page by page (`WHERE id > ? LIMIT 1000`)",
+    ),
+    (
         _POOL_THREADS,
         "keep the functions short that the pool calls in this process, or shut it down before a checkpoint",
     ),
@@ -127,8 +135,8 @@ _REFUSALS: _Table = (
     ),
     (
         r"SocketIO\b.*is running|is running SocketIO\b",
-        "close connections between two requests (`Connection: close`; a timeout of the server's handler), or read them by "
-        "recv, in which checkpoints are taken",
+        "have the sender send at once what is read at once; or read it by lines, by read1 or by recv, in which checkpoints "
+        "are taken (text of a connection: makefile('rb'), and decode the lines)",
     ),
     (
         r"\bsocket\.send\w*\(\) is running|a connection within the program, between",

@@ -428,6 +428,37 @@ s.add(User(name="a")); s.commit(); print(seen, s.execute(q).all()); s.close(); e
 with Session(e) as t: t.add(User(name="b")); t.commit()
 event.listen(Session, "after_rollback", lambda _: seen.append("back")); s.execute(q); s.rollback(); print(seen)
 """),
+    Library("sqlalchemy (models of a package)", "sqlalchemy", "mapped classes and tables of an installed package", """
+import os, sys
+os.makedirs("site-packages", exist_ok=True); sys.path.insert(0, os.path.abspath("site-packages"))
+open("site-packages/models_of_shop.py", "w").write('''
+from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, backref, mapped_column, relationship
+class Base(DeclarativeBase): pass
+class User(Base):
+    __tablename__ = "user"
+    id: Mapped[int] = mapped_column(primary_key=True)
+class Item(Base):
+    __tablename__ = "item"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    user_id: Mapped[int] = mapped_column(ForeignKey("user.id"))
+    user: Mapped[User] = relationship(backref=backref("items"))
+extra = Table("extra", MetaData(), Column("x", Integer))
+def count_of(session, cls=Item, table=extra): return session.query(cls).count(), session.query(table).count()
+''')
+from models_of_shop import *
+from sqlalchemy import create_engine, event, select
+class Own(Base):
+    __tablename__ = "own"
+    id: Mapped[int] = mapped_column(primary_key=True)
+e = create_engine("sqlite:///w.db"); Base.metadata.create_all(e); extra.metadata.create_all(e); s = Session(e); seen = []
+event.listen(User, "before_insert", lambda *_: seen.append("insert"))
+u = User(items=[Item(), Item()]); s.add(u); s.commit(); q = s.query(Item).filter(Item.user_id == 1); s.commit()
+---
+print(Base.metadata.tables["own"] is Own.__table__, User.__mapper__.local_table is User.__table__, Item.id.parent is Item.__mapper__)
+print(q.count(), u in s, len(u.items), u.items[0].user is u, count_of(s)); s.add(User(items=[Item()])); s.commit(); print(seen)
+print(s.scalars(select(Item.id).join(Item.user).where(User.id == 2)).all(), str(q))
+"""),
     Library("sqlite3", "sqlite3", "a connection to a database file", """
 import sqlite3
 c = sqlite3.connect("s.db"); c.execute("create table t (x)"); c.execute("insert into t values (1)"); c.commit()

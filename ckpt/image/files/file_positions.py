@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.compat.memory import buffers_of_pair
+from ckpt.compat.readers import buffers_of_pair, is_in_use, taken_of_line
 from ckpt.image.files.buffered_data import (
     STATELESS_CODECS,
     bytes_ahead,
@@ -127,6 +127,9 @@ class Positions:
         known = self.at.get(id(obj))
         if known is not None:
             return known
+        if type(obj) is io.BufferedReader and is_in_use(obj):
+            self.ahead[id(obj)] = self._taken_of_line(obj)
+            return None
         if not self.has_position(obj.raw):
             if type(obj) is io.BufferedWriter and can_be_caught(obj.raw):
                 if id(obj) not in self.pending:
@@ -169,9 +172,22 @@ class Positions:
                 "a BufferedRWPair has another layout in this Python than is known: use makefile twice"
             )
         reader, writer = buffers
-        if self.buffered(reader) is not None or self.buffered(writer) is not None:
+        is_waiting = is_in_use(reader)
+        if is_waiting:
+            self.ahead[id(reader)] = self._taken_of_line(reader, is_listed=False)
+        if (not is_waiting and self.buffered(reader) is not None) or self.buffered(writer) is not None:
             raise PicklingError("a BufferedRWPair over files cannot be saved: use open(path, 'r+b')")
         return reader.raw, writer.raw, self.ahead.get(id(reader), b""), self.pending.get(id(writer), b"")
+
+    def _taken_of_line(self, obj: io.BufferedReader, *, is_listed: bool = True) -> bytes:
+        """What a thread of the image has taken that waits for the rest of a line. It reads it again after a restart."""
+        taken = taken_of_line(obj, is_listed=is_listed)
+        if taken is None:
+            raise PicklingError(
+                "a thread waits in the middle of a line of a connection, and which part of it has come already cannot be "
+                "told (another one has the same, or the file is open for reading and writing); a later image succeeds"
+            )
+        return taken
 
     def _bytes_ahead(self, obj: io.BufferedReader) -> bytes:
         if not can_be_caught(obj.raw):

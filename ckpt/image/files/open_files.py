@@ -161,7 +161,8 @@ class FileSaver:
         position = self._positions.buffered(obj)
         nbytes = buffer_nbytes(obj)
         if id(obj) in self._positions.ahead:
-            return make_buffer_ahead, (type(obj), obj.raw, self._positions.ahead[id(obj)], nbytes)
+            ahead = self._positions.ahead[id(obj)]
+            return make_buffer_ahead, (type(obj), obj.raw, ahead, max(nbytes, len(ahead)))
         if places := self._positions.places.get(id(obj)):
             return make_random_access, (type(obj), obj.raw, position, places, nbytes)
         pending = self._positions.pending.get(id(obj), b"")

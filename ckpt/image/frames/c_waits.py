@@ -20,6 +20,10 @@ A call that reads from a pipe (``os.read``, ``recv`` of a pair of sockets) takes
 has had no effect while its thread is inside of the kernel's call, which `reads_from` lets the capture of another thread ask
 for. The main thread is captured when a signal has interrupted its call, which has taken nothing then.
 
+Where a thread waits for a line of a connection, C code (a buffer) has called Python code (``SocketIO.readinto``) that waits.
+The call of the buffer can be made again: what it has of the line is found (:mod:`ckpt.compat.readers`), and comes first
+then. So the frame of ``readinto`` is no part of an image.
+
 A call can also be *answered*: what runs inside of it is no part of the image; in a new process the call returns a value
 that says "nothing has come". A thread that serves something outside of this process (a pool of processes) reads from a
 pipe, and what it would get does not exist in a new process. The library that has made the pipe knows a value by which
@@ -32,6 +36,7 @@ Nothing here runs code of the program. Not here: which calls are answered; C cod
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
@@ -40,6 +45,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ckpt.compat import accelerators, threads
+from ckpt.compat.readers import buffers_of_pair
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames
 from ckpt.image.frames._frames import DEAD, NULL
@@ -76,6 +82,11 @@ _READ = ("posix", "read")
 _FUNCTIONS = (("time", "sleep"), ("select", "select"), threads.WAIT_FOR_ALL)
 _POLLS = ("poll", "epoll")
 _CALLS = type(iter(int, 1))
+_READERS: dict[type, tuple[str, ...]] = {
+    io.BufferedReader: ("readline", "__next__", "next", "read1", "peek"),
+    io.BufferedRWPair: ("readline", "__next__", "next", "peek"),
+}
+"""Calls of buffers over connections that can be made again: what they have taken of a line is found."""
 
 
 _Read = Callable[[int], list[Any]]
@@ -224,11 +235,13 @@ def _entered(read: _Read, codes: CodeMap, at: Instruction) -> _Call | None:
 
 
 def _next_call(read: _Read, codes: CodeMap, at: Instruction) -> _Call | None:
-    """``for item in iter(queue.get, None)``: the call that the iterator makes."""
+    """``for item in iter(queue.get, None)``: the call that the iterator makes. ``for line in file``: its own."""
     depth = codes.depth.get(at.start)
     if depth is None:
         return None
     stack = read(depth)
+    if type(stack[-1]) in _READERS:
+        return _Call(stack[-1].__next__, (), stack, at.start)
     if type(stack[-1]) is not _CALLS:
         return None
     state = stack[-1].__reduce__()[1]
@@ -262,7 +275,32 @@ def _is_wait(call: _Call) -> bool:
         function = owner.__name__, call.function.__name__
         return function in _FUNCTIONS or (function == _READ and _is_pipe(call.arguments[0]))
     name = call.function.__name__
+    if type(owner) in _READERS:
+        return name in _READERS[type(owner)] and _raw_of(owner) is not None
     return name in _methods().get(type(owner), ()) or any(is_wait(owner, name) for is_wait in further)
+
+
+def _take_off_reading(frames: list[_frames.Frame], thread: int) -> None:
+    """Take the innermost frame off a list of one thread's frames, innermost first, if it is ``SocketIO.readinto``, which
+    waits, and the next one has called a buffer that can be called again. Raises Refused; LookupError."""
+    files = getattr(sys.modules.get("socket"), "SocketIO", None)
+    if files is None or len(frames) < 2 or frames[0][8] is not None or not frames[0][7]:
+        return  # what has an evaluation stack stands at the beginning of a line
+    _, code, _, lasti, *_ = frames[1]
+    call = (
+        _running_call(frames[1][0], code, lasti, thread) if frames[0][1] is files.readinto.__code__ else None
+    )
+    if call is None or type(_owner(call)) not in _READERS or not _is_wait(call):
+        return
+    if _raw_of(_owner(call)) is frames[0][7][0] and innermost(frames[0], 0, thread)[1]:
+        del frames[0]
+
+
+def _raw_of(buffer: Any) -> Any:
+    """What lies below a buffer over a connection, as ``socket.makefile`` makes it; None: it is no such buffer."""
+    reader = (buffers_of_pair(buffer) or (None,))[0] if type(buffer) is io.BufferedRWPair else buffer
+    raw, files = getattr(reader, "raw", None), getattr(sys.modules.get("socket"), "SocketIO", None)
+    return raw if files is not None and type(raw) is files else None
 
 
 def _is_pipe(descriptor: Any) -> bool:
@@ -275,7 +313,9 @@ def _is_pipe(descriptor: Any) -> bool:
 
 
 def _owner(call: _Call) -> Any:
-    """The object of which a method is called, or the module of a function in C; None: neither."""
+    """The object of which a method is called (by ``next``, too), or the module of a function in C; None: neither."""
+    if call.function is next and call.arguments:
+        return call.arguments[0]
     if issubclass(type(call.function), _BOUND):
         return call.function.__self__
     return call.arguments[0] if type(call.function) in _UNBOUND and call.arguments else None
@@ -332,13 +372,14 @@ def cut(codes: Sequence[types.CodeType]) -> tuple[int, Any]:
 
 
 def take_off(
-    frames: list[_frames.Frame], exc: BaseException | None
+    frames: list[_frames.Frame], exc: BaseException | None, thread: int
 ) -> tuple[_frames.Frame | None, Any, bool]:
     """Take the frames of a call that is answered off a list of one thread's frames, innermost first. Returns the frame of
     the function that is called, the value, and False; (None, None, True): there is no such call. ``exc``: the exception that
     the thread handles. Raises Refused: it may be the call's."""
     count, value = cut([frame[1] for frame in frames])
     if not count:
+        _take_off_reading(frames, thread)
         return None, None, True
     if exc is not None:
         raise Refused("an exception is being handled", location(frames[0][1], frames[0][3]))

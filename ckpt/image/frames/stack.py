@@ -39,7 +39,7 @@ from __future__ import annotations
 import gc
 import threading
 from _thread import get_ident
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,6 +81,10 @@ __all__ = [
     "capture",
     "capture_thread",
 ]
+
+
+on_other_stacks: list[Callable[[], str]] = []
+"""Of other modules: why the main thread runs on another stack than that of its first function; "": it does not."""
 
 
 @dataclass(slots=True)
@@ -246,7 +250,7 @@ def _capture(
         seen += frames[:1] if frames and traced == 2 else ()
         raise Refused(reason)
     records: list[FrameRecord] = []
-    inner, value, at_check = take_off(frames, exc) if thread or at_check else (callee, value, False)
+    inner, value, at_check = take_off(frames, exc, thread) if thread or at_check else (callee, value, False)
     for frame in frames:
         seen.append(frame)
         _, code, func, lasti, flags, gen, _, locals_, stack, init, globals_, namespace, handled, kept = frame
@@ -319,7 +323,8 @@ def _reason_against(frames: list[_frames.Frame] | None, traced: int, thread: int
     if frames is None:
         if (this := threading.current_thread()) is not threading.main_thread():
             return f"thread {this.name!r} waits inside of a call of ckpt"
-        return "the program is not running under run_base, or is being restarted"
+        found = next(filter(None, (reason() for reason in on_other_stacks)), "")
+        return found or "the program is not running under run_base, or is being restarted"
     if traced == 2:
         return "a trace or profile function of the program is running"
     if thread and traced:

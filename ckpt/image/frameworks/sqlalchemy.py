@@ -25,7 +25,10 @@ from enum import Enum
 from typing import Any
 
 from ckpt.compat.typeobjects import is_heap
+from ckpt.image.frameworks.places import Places, reduce_places, reduce_to_place
 from ckpt.image.interface.library import Library, Reducer
+from ckpt.image.interface.registry import libraries
+from ckpt.image.lowlevel.inspect_raw import namespace_of, package_of
 from ckpt.image.reducers.raw_instances import (
     FILLED_BASES,
     attributes_of,
@@ -48,10 +51,11 @@ __all__ = [
 ]
 
 _EVENTS, _LISTENERS = "sqlalchemy.event.base", "sqlalchemy.event.attr"
+_MAPPER = "sqlalchemy.orm.mapper"
 _COUNTERS = (("sqlalchemy.orm.session", "_new_sessionid"), ("sqlalchemy.orm.loading", "_new_runid"))
 _TABLES = (
     ("sqlalchemy.orm.session", "_sessions"),
-    ("sqlalchemy.orm.mapper", "_mapper_registries"),
+    (_MAPPER, "_mapper_registries"),
     ("sqlalchemy.orm.clsregistry", "_registries"),
     ("sqlalchemy.orm.descriptor_props", "_composite_getters"),
     ("sqlalchemy.event.registry", "_key_to_collection"),
@@ -60,6 +64,16 @@ _TABLES = (
 
 
 class Sqlalchemy(Library):
+    filled_types = (
+        *("sqlalchemy.sql.schema:MetaData", "sqlalchemy.sql.schema:SchemaItem"),
+        *("sqlalchemy.orm.decl_api:registry", "sqlalchemy.orm.mapper:Mapper"),
+        *("sqlalchemy.orm.instrumentation:ClassManager", "sqlalchemy.orm.attributes:QueryableAttribute"),
+        *("sqlalchemy.orm.interfaces:MapperProperty", "sqlalchemy.orm.attributes:_AttributeImpl"),
+    )
+
+    def reducers(self) -> dict[type, Reducer]:
+        return {Places: reduce_places}
+
     def reducer_by_base(self, cls: type) -> Reducer | None:
         if cls.__module__.partition(".")[0] != self.name:
             return None
@@ -69,12 +83,15 @@ class Sqlalchemy(Library):
                 return reducer
         base = next(c for c in cls.__mro__ if not is_heap(c))
         is_plain = not has_state_in_c(cls) if base is object else base in FILLED_BASES
-        return reduce_raw if is_plain and not issubclass(cls, Enum) else None
+        if not is_plain or issubclass(cls, Enum):
+            return None
+        return reduce_of_module if libraries.is_filled(cls) else reduce_raw
 
     def note_settings(self) -> Any:
         tables = {place: _copied(table) for place, table in _found(_TABLES)}
         counters = {place: _next_of(counter) for place, counter in _found(_COUNTERS)}
-        return {"tables": tables, "counters": counters, "listeners": list(_class_listeners())}
+        listeners = list(_class_listeners())
+        return {"tables": tables, "counters": counters, "listeners": listeners, "classes": _mapped_classes()}
 
     def apply_settings(self, saved: Any) -> None:
         for place, table in _found(tuple(saved["tables"])):
@@ -84,6 +101,10 @@ class Sqlalchemy(Library):
             for cell in counter.__closure__ or ():
                 if type(cell.cell_contents) is itertools.count:
                     cell.cell_contents = itertools.count(saved["counters"][place])
+        for cls, attributes in saved["classes"]:
+            for name, value in attributes.items():
+                if namespace_of(cls).get(name) is not value:
+                    type.__setattr__(cls, name, value)
         for events, name, listeners in saved["listeners"]:
             level = of_class(events, name)
             for cls, functions in listeners:
@@ -92,11 +113,30 @@ class Sqlalchemy(Library):
                 level._clslevel[cls].extend(functions)
 
 
+def reduce_of_module(saver: Any, obj: Any) -> Any:
+    return reduce_to_place(saver, obj, "sqlalchemy")
+
+
 def _found(places: tuple[tuple[str, str], ...]) -> Iterator[tuple[tuple[str, str], Any]]:
     for module, name in places:
         value = getattr(sys.modules.get(module), name, None)
         if value is not None:
             yield (module, name), value
+
+
+def _mapped_classes() -> list[tuple[type, dict[str, Any]]]:
+    """The mapped classes and their bases, with those attributes that are of the package: one of an installed module may have
+    got some since its import (``backref``)."""
+    found: dict[type, dict[str, Any]] = {}
+    for registry in list(getattr(sys.modules.get(_MAPPER), "_mapper_registries", ())):
+        for mapper in list(registry.mappers):
+            for cls in mapper.class_.__mro__:
+                found[cls] = {
+                    name: value
+                    for name, value in namespace_of(cls).items()
+                    if package_of(str(namespace_of(type(value)).get("__module__"))) == "sqlalchemy"
+                }
+    return [(cls, attributes) for cls, attributes in found.items() if attributes]
 
 
 def _copied(table: Any) -> Any:

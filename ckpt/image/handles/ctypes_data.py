@@ -21,8 +21,7 @@ from collections.abc import Iterator
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.compat.ctypes_objects import kept_by
-from ckpt.compat.memory import address_of, is_code_of_thunk
+from ckpt.compat.memory import address_of, is_code_of_thunk, kept_by
 from ckpt.compat.referents import function_of_thunk
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.mappings import segment_at

@@ -22,7 +22,7 @@ from pickle import PicklingError
 from typing import Any
 
 from ckpt.compat.accelerators import CTYPES
-from ckpt.compat.ctypes_objects import function_type, kept_by, library_parts, set_library_name
+from ckpt.compat.memory import function_type, kept_by, library_parts, set_library_name
 from ckpt.compat.referents import function_of_thunk
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import Library, Reducer

@@ -23,6 +23,7 @@ from typing import Any
 
 from ckpt.compat import children
 from ckpt.image.errors import ObjectRefused
+from ckpt.image.frames import c_waits
 from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.reducers.raw_instances import reduce_raw
 
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _MODULE = "multiprocessing.synchronize"
+_ACQUIRE = ("acquire", "__enter__")
 _AT_IT = "the program uses a condition or an event of multiprocessing"
 
 
@@ -50,6 +52,8 @@ class Semaphores(Library):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
+        if _is_wait not in c_waits.further:
+            c_waits.further.append(_is_wait)
         self._values: dict[int, int] = {}
         self._has_children = False
 
@@ -103,6 +107,14 @@ class Semaphores(Library):
                 "a multiprocessing.Event was in use by another process just when the image was taken",
             )
         return make_event, (type(event), bool(self._noted(flag)), children.method_of(lock))
+
+
+def _is_wait(obj: Any, method: str) -> bool:
+    """A call that waits for a lock or a bounded semaphore. What it has taken counts when the interpreter's lock is held
+    again; until then the image, which saves that count, has it free, and the call takes it once more."""
+    if method not in _ACQUIRE or type(obj) is not children.type_of_semaphores():
+        return False
+    return type(children.owner_of_semaphore(obj)).__name__ in ("Lock", "RLock", "BoundedSemaphore")
 
 
 class SynchronizedTypes(Library):

@@ -117,6 +117,10 @@ class Library:
     """``(module, variable)``: variables that the library binds to other objects while a program runs. Images hold these
     objects themselves, where they would name the variable, in which a new process has another object."""
 
+    filled_types: ClassVar[tuple[str, ...]] = ()
+    """``"module:Class"``: objects of these classes that an installed module has made are saved with their state, which is
+    put into the module's own object of the new process. :func:`ckpt.image.frameworks.places.reduce_to_place` does that."""
+
     id_tables: ClassVar[tuple[str, ...]] = ()
     """Modules whose functions (in their variables) and objects (in their attributes) keep dictionaries, sets and lists of
     numbers that are the ``id()`` of objects: after a restart these numbers are the new addresses."""

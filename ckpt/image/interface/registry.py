@@ -28,6 +28,7 @@ from ckpt.compat import accelerators
 from ckpt.compat.stdlib import is_initializing
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import InPlace, Library, Reducer, merged
+from ckpt.image.lowlevel.inspect_raw import namespace_of
 
 __all__ = ["GROUP", "Registry", "libraries", "look_for_extensions"]
 
@@ -174,7 +175,9 @@ class Registry:
         self._by_name: dict[str, Library | None] = {}
         self._names_seen: set[str] = set()
         self._loaded: tuple[Library, ...] = ()
-        self._rebound: set[tuple[str, str]] = set()
+        self._rebound: set[tuple[str, ...]] = set()
+        self._filled: set[tuple[str, ...]] = set()
+        self._is_filled: dict[type, bool] = {}
         self._thread_names: dict[str, tuple[tuple[Library, ...], tuple[str, ...]]] = {}
         self._implementations: dict[str, tuple[tuple[Library, ...], list[Any]]] = {}
 
@@ -244,6 +247,8 @@ class Registry:
                 raise TypeError(f"{name_of_list} is a text: write ({text!r},), with a comma")
         library = cls(name)
         self._rebound.update(library.rebound_variables)
+        self._filled.update(tuple(name.split(":", 1)) for name in library.filled_types)
+        self._is_filled.clear()
         return library
 
     def loaded(self) -> tuple[Library, ...]:
@@ -278,9 +283,23 @@ class Registry:
             known = self._thread_names[attribute] = loaded, prefixes
         return known[1]
 
-    def is_rebound(self, module: str, variable: str) -> bool:
-        """See :attr:`Library.rebound_variables`."""
-        return (module, variable) in self._rebound
+    def is_saved(self, pid: tuple[str, ...], cls: type) -> bool:
+        """Do images hold the object of this class at ``("attr", module, variable)``, instead of that name? See
+        :attr:`Library.rebound_variables` and ``filled_types``."""
+        return pid[1:] in self._rebound or self.is_filled(cls)
+
+    def is_filled(self, cls: type) -> bool:
+        """See :attr:`Library.filled_types`."""
+        if not self._filled:
+            return False
+        found = self._is_filled.get(cls)
+        if found is None:
+            bases = type.__dict__["__mro__"].__get__(cls)
+            names = {
+                (namespace_of(c).get("__module__"), type.__dict__["__qualname__"].__get__(c)) for c in bases
+            }
+            found = self._is_filled[cls] = not self._filled.isdisjoint(names)
+        return found
 
     def note_import(self, name: str, *, is_inner: bool = False) -> None:
         """The module of that name has just been imported. ``is_inner``: another one, which imports it, is not complete."""

@@ -109,7 +109,9 @@ class Tls(Library):
         return _reduce_tls if is_closable or _is_context(cls) else None
 
     def reason_against(self, obj: Any) -> str | None:
-        if _is_context(type(obj)) or isinstance(obj, int):  # a number is one of the names of ssl
+        if _is_context(type(obj)) or isinstance(
+            obj, (int, tuple)
+        ):  # one of the names of ssl, or of its numbers
             return None
         is_of_c = type(obj).__module__ == accelerators.TLS[1]
         if not is_of_c and (

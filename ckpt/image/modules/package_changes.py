@@ -251,7 +251,7 @@ def _is_comparable(note: Note, notes: PackageBaseline, references: References) -
     known = references.name_of(note.obj)
     if known is not None and (known[0] != "attr" or known[1] not in notes.modules):
         return False  # an object of the standard library, or the dictionary of a module
-    if references.is_user_type(type(note.obj)):
+    if references.is_user_type(type(note.obj)) or libraries.is_filled(type(note.obj)):
         return False
     try:
         return follow(note.path) is note.obj
@@ -323,7 +323,7 @@ def _differences_of_class(note: Note) -> Iterator[Change]:
         if key.startswith("__") and noted.get(key, _MISSING) is not value and type(value) in _METHODS:
             changed[key] = value
     for key, value in changed.items():
-        if not is_a(value, _UNSAVED) and key != ABC_STATE:
+        if not is_a(value, _UNSAVED) and key != ABC_STATE and not libraries.is_filled(type(value)):
             yield Change(note.path, "class", ({key: value}, []))
     if deleted:
         yield Change(note.path, "class", ({}, deleted))

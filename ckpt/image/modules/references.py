@@ -233,7 +233,7 @@ class References:
             module = sys.modules.get(pid[1])
             if module is None or module.__dict__.get(pid[2]) is not obj or pid[1:] in self.changed.rebound:
                 return None
-            return None if self.is_user_type(type(obj)) or libraries.is_rebound(*pid[1:]) else pid
+            return None if self.is_user_type(type(obj)) or libraries.is_saved(pid, type(obj)) else pid
         if tag in ("module", "dict"):
             module = sys.modules.get(pid[1])
             return pid if (module if tag == "module" else getattr(module, "__dict__", None)) is obj else None

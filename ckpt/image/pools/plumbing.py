@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckpt.compat import worker_pools
-from ckpt.compat.children import forget_fork_server
+from ckpt.compat.children import (
+    children_started,
+    finalizers_of_queue,
+    forget_fork_server,
+    has_state_after_fork,
+    is_served,
+    register_queue,
+)
 from ckpt.image.errors import ObjectRefused, Unpicklable
 from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.process.signals import program_mask
@@ -108,7 +115,12 @@ class Queues(Library):
 
 
 def reduce_queue(saver: Any, queue: Any) -> Any:
-    if id(queue) in _idle:
+    is_alone = not children_started() and is_served(
+        queue, saver.threads
+    )  # a pool's library leaves such threads out
+    if id(queue) in _idle or (is_alone and not owned(queue)):
+        if has_state_after_fork(queue):
+            saver.defer(register_queue, queue, finalizers_of_queue(queue))
         return reduce_raw(saver, queue)
     if not owned(queue):
         raise ObjectRefused(queue, _LEADS_OUT)

@@ -8,6 +8,7 @@ be saved; the error names it.
 from __future__ import annotations
 
 import gc
+import io
 import itertools
 from collections.abc import Iterator
 from pickle import PicklingError
@@ -19,7 +20,13 @@ from ckpt.image.reducers.iterators import by_exhausting
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["reduce_memory_iterator", "reduce_memoryview"]
+__all__ = [
+    "MEMORY_OF_FILE",
+    "memory_of_file",
+    "reduce_memory_file",
+    "reduce_memory_iterator",
+    "reduce_memoryview",
+]
 
 
 def reduce_memoryview(pickler: Saver, obj: memoryview) -> Any:
@@ -47,6 +54,19 @@ def reduce_memoryview(pickler: Saver, obj: memoryview) -> Any:
         stride = obj.strides[0] if obj.strides else 0
     start = address_of(obj, FULL_READ_ONLY) - address_of(whole, FULL_READ_ONLY) if obj.nbytes else 0
     return make_memoryview, (owner, start, obj.nbytes, obj.format, obj.shape, obj.readonly, stride)
+
+
+def reduce_memory_file(pickler: Saver, obj: Any) -> Any:
+    """The owner of the memory in the views that ``BytesIO.getbuffer`` gives."""
+    (file,) = (part for part in gc.get_referents(obj) if isinstance(part, io.BytesIO))
+    return memory_of_file, (file,)
+
+
+def memory_of_file(file: io.BytesIO) -> Any:
+    return file.getbuffer().obj
+
+
+MEMORY_OF_FILE = type(memory_of_file(io.BytesIO()))
 
 
 def whole_memoryview(owner: Any, readonly: bool) -> memoryview:

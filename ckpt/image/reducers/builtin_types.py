@@ -280,6 +280,7 @@ REDUCERS |= {
     codecs.CodecInfo: reduce_codec,
     types.TracebackType: tracebacks.reduce_traceback,
     memoryview: buffers.reduce_memoryview,
+    buffers.MEMORY_OF_FILE: buffers.reduce_memory_file,
     type(iter(memoryview(b""))): buffers.reduce_memory_iterator,
     type(accelerators.socket.CAPI): contexts.reduce_capsule,
     contextvars.ContextVar: contexts.reduce_context_var,

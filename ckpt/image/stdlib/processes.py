@@ -14,9 +14,12 @@ import sys
 from typing import Any
 
 from ckpt.compat.children import (
+    is_held_elsewhere,
     method_of,
+    owner_of_semaphore,
     semaphore_of,
     times_semaphore_owned,
+    type_of_semaphores,
     was_started,
 )
 from ckpt.compat.worker_pools import adopt, is_child
@@ -40,6 +43,8 @@ def reducers() -> dict[type, Any]:
         if synchronize := sys.modules.get(f"{package}.synchronize"):
             for name in ("Lock", "RLock", "BoundedSemaphore"):
                 found[getattr(synchronize, name)] = reduce_lock
+            if package == "multiprocessing":
+                found[type_of_semaphores()] = reduce_semaphore
     return found
 
 
@@ -85,6 +90,11 @@ def reduce_lock(pickler: Any, lock: Any) -> Any:
     first value is known. What child processes hold is free after a restart, which they do not live to see.
     """
     semaphore = semaphore_of(lock)
+    if is_held_elsewhere(semaphore):
+        raise ObjectRefused(
+            lock,
+            "another thread holds this lock of multiprocessing (RLock); the image is made when it does not",
+        )
     times = times_semaphore_owned(semaphore)
     return make_lock, (
         type(lock),
@@ -94,6 +104,12 @@ def reduce_lock(pickler: Any, lock: Any) -> Any:
         times,
         method_of(lock),
     )
+
+
+def reduce_semaphore(pickler: Any, semaphore: Any) -> Any:
+    """The semaphore in C, of which a function holds a method (``acquire = lock.acquire``)."""
+    owner = owner_of_semaphore(semaphore)
+    return NotImplemented if owner is None else (semaphore_of, (owner,))
 
 
 # ---------------------------------------------------------------------- called while loading

@@ -41,6 +41,7 @@ from ckpt.transport.records import NamedTuple
 __all__ = [
     "are_in_transaction",
     "is_in_transaction",
+    "has_more_rows",
     "record_definitions",
     "reduce_connection",
     "reduce_cursor",
@@ -48,13 +49,8 @@ __all__ = [
 ]
 
 _PRAGMAS = [
-    "foreign_keys",
-    "synchronous",
-    "busy_timeout",
-    "cache_size",
-    "recursive_triggers",
-    "temp_store",
-    "query_only",
+    *("foreign_keys", "synchronous", "busy_timeout", "cache_size"),
+    *("recursive_triggers", "temp_store", "query_only"),
 ]
 _MOST_ATTRIBUTES = 1000
 
@@ -132,6 +128,12 @@ def is_in_transaction(value: Any) -> bool:
     if not issubclass(type(value), sqlite3.Connection):
         return False
     return _transaction_of(value) is True
+
+
+def has_more_rows(value: Any) -> bool:
+    """Is it a cursor that has not given all its rows?"""
+    is_cursor = issubclass(type(value), sqlite3.Cursor)
+    return is_cursor and bool(referents.statement_of(value) and _LATEST[0].__get__(value))
 
 
 def _transaction_of(connection: sqlite3.Connection) -> bool | None:
@@ -375,9 +377,7 @@ def fill_cursor(cursor: sqlite3.Cursor, state: tuple[Any, ...]) -> None:
     cursor.arraysize, cursor.row_factory, is_closed, latest, *attributes = state
     _set_attributes(cursor, *attributes)
     if is_closed:
-        with contextlib.suppress(
-            sqlite3.ProgrammingError
-        ):  # with a closed connection it is as good as closed
+        with contextlib.suppress(sqlite3.ProgrammingError):  # its connection is closed, and so it is
             cursor.close()
     for member, value in zip(_LATEST, latest, strict=True):
         typeobjects.set_member(cursor, member, value)

@@ -174,7 +174,7 @@ class Sqlite(Library):
     derived classes, too. An image waits for the end of a transaction, of connections in variables of running functions and
     of the main program, and in attributes of what is there."""
 
-    transient_types = ("sqlite3:Connection",)
+    transient_types = ("sqlite3:Connection", "sqlite3:Cursor")
     object_limit_s = moment_limit_s = 60.0
     hooked_limit_s = 0.0  # a hook may commit
 
@@ -188,6 +188,8 @@ class Sqlite(Library):
     def reason_against(self, obj: Any) -> str | None:
         from ckpt.image.stdlib import sqlite
 
+        if sqlite.has_more_rows(obj):
+            return "a cursor of sqlite3 is in the middle of its results"
         return self._REASON if sqlite.is_in_transaction(obj) else None
 
     def reason_now(self, values: Iterable[Any]) -> str | None:

@@ -32,6 +32,7 @@ from ckpt.compat import threads
 from ckpt.image.errors import Refused
 from ckpt.image.frames import _frames, c_waits
 from ckpt.image.frames.stack import CapturedThread, Stack, capture_thread
+from ckpt.image.frames.suspended import location
 from ckpt.image.threads.contexts import base_context
 from ckpt.image.threads.places import Place, has_only_ended_its_wait, place_of
 from ckpt.transport.records import NamedTuple
@@ -243,7 +244,8 @@ def _running(thread: threading.Thread) -> Refused:
         capture_thread(thread.ident or 0)
     except Refused as refused:
         return _refused(thread, f"cannot be captured here: {refused.reason}", refused.where)
-    return _refused(thread, "has not come to the beginning of a line")
+    at = [location(code, max(0, lasti)) for _, code, lasti, _ in _frames.places(thread.ident or 0, 1)]
+    return _refused(thread, "has not come to the beginning of a line", at[0] if at else "")
 
 
 def is_waiting(ident: int) -> bool:

@@ -11,12 +11,23 @@ import gc
 from typing import Any
 
 from ckpt.image.errors import Unpicklable
+from ckpt.image.frames.stack import on_other_stacks
 from ckpt.image.interface.library import Library
 
 __all__ = ["Greenlet"]
 
+_RUNS_IN_ONE = "the program runs in a greenlet (gevent, eventlet), whose stack lives in C and cannot be saved"
+
 
 class Greenlet(Library):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        on_other_stacks.append(self._reason)
+
+    def _reason(self) -> str:
+        is_main = self.module is None or self.module.getcurrent().parent is None
+        return "" if is_main else _RUNS_IN_ONE
+
     def refuse(self) -> None:
         greenlet_type = self.module.greenlet
         if self.module.getcurrent().parent is not None:

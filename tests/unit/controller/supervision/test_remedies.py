@@ -29,16 +29,14 @@ def test_who_waits_for_numba_is_told_to_compile_early() -> None:
         assert "cache=True" in remedies.for_refusal(reason)
 
 
-def test_who_waits_for_a_child_or_a_request_is_told_what_ends_the_wait() -> None:
+def test_who_waits_for_a_child_or_for_data_is_told_what_ends_the_wait() -> None:
     for reason in (
         "the child process 12 is running (subprocess.py:550 run)",
         "a child process is being started",
     ):
         assert "ckpt.register_child" in remedies.for_refusal(reason)
-    waits = (
-        "thread 'Thread-2' cannot be captured here: BufferedReader.readline() is running SocketIO.readinto"
-    )
-    assert "Connection: close" in remedies.for_refusal(waits)
+    waits = "thread 'Thread-2' cannot be captured here: BufferedReader.read() is running SocketIO.readinto"
+    assert "read it by lines" in remedies.for_refusal(waits)
 
 
 def test_a_sender_that_waits_for_room_is_told_to_wait_for_an_answer() -> None:
@@ -62,3 +60,8 @@ def test_of_a_mapped_file_and_workers_it_is_said_how_the_file_is_mapped_for_read
     """``numpy.memmap`` maps for writing, if nothing is said; a DataLoader's workers seldom stand still."""
     reason = "child processes are at work (a pool), and may change /data, which is mapped for shared writing"
     assert 'numpy.memmap(…, mode="r")' in remedies.for_refusal(reason)
+
+
+def test_a_program_whose_stack_cannot_be_read_is_told_what_to_use() -> None:
+    reason = "the program runs in a greenlet (gevent, eventlet), whose stack lives in C and cannot be saved (app.py:3)"
+    assert "use threads or asyncio" in remedies.for_refusal(reason)

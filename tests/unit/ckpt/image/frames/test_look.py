@@ -7,14 +7,15 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ckpt.image import Refused, capture
-from ckpt.image.frames import _frames
+from ckpt.image.frames import _frames, stack
 from ckpt.image.frames.running import run_base
+from ckpt.image.tools import greenlet
 
 pytestmark = pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
 
@@ -267,3 +268,15 @@ def test_a_look_comes_between_two_long_calls_in_c(calls: int) -> None:
 def test_where_few_checks_are_looked_at_no_call_of_a_function_brings_another_look() -> None:
     """An import calls functions in Python by the thousand; what that cost doubled its time."""
     assert not looks_between_long_calls(3, 4)
+
+
+def test_a_program_in_a_greenlet_is_refused_by_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tried by a stranger, with eventlet: "the program is not running under run_base" was said."""
+    greenlets: Any = ModuleType("greenlet")
+    greenlets.getcurrent = lambda: SimpleNamespace(parent=object())
+    monkeypatch.setitem(sys.modules, "greenlet", greenlets)
+    monkeypatch.setattr(stack, "on_other_stacks", list[Callable[[], str]]())
+    monkeypatch.setattr(greenlet, "on_other_stacks", stack.on_other_stacks)
+    greenlet.Greenlet("greenlet")
+    with pytest.raises(Refused, match="runs in a greenlet"):
+        capture(at="call")  # there is no base frame, as in a greenlet

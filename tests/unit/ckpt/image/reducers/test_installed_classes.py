@@ -539,3 +539,28 @@ def test_a_reduce_that_leaves_out_what_others_hold_beside_a_weak_proxy(tmp_path:
         print(owner.grid is grid, grid.parts, grid.owner == owner, grid.owner.grid is grid)
     """
     assert after_restart(tmp_path, library, program) == "True [1, 2] True True\n"
+
+
+def test_files_of_io_in_python(tmp_path: Path) -> None:
+    """They refuse to be pickled, and a program with a server of cheroot, whose connections are such files, had no image."""
+    library = """
+        import _pyio
+        class Counted(_pyio.BufferedReader):
+            read_bytes = 0
+            def read(self, *args):
+                found = super().read(*args)
+                self.read_bytes += len(found)
+                return found
+    """
+    program = """
+        import _pyio, os, lib
+        with open("data", "wb") as file:
+            file.write(bytes(range(100)))
+        data, text = lib.Counted(_pyio.FileIO("data")), _pyio.open("text", "w")
+        data.read(10), text.write("before ")
+        driver_tick()
+        text.write("after")
+        text.close()
+        print(list(data.read(3)), data.read_bytes, open("text").read())
+    """
+    assert after_restart(tmp_path, library, program) == "[10, 11, 12] 13 before after\n"

@@ -21,7 +21,7 @@ from tests.unit.ckpt.image.support import copy_of
 
 def test_an_image_waits_for_the_end_of_a_transaction() -> None:
     library = libraries.find("sqlite3")
-    assert library is not None and library.transient_types == ("sqlite3:Connection",)
+    assert library is not None and library.transient_types == ("sqlite3:Connection", "sqlite3:Cursor")
     connection = sqlite3.connect(":memory:")
     assert library.reason_against(connection) is None
     connection.execute("CREATE TABLE t (n)")
@@ -290,3 +290,14 @@ def test_a_connection_of_another_thread_is_that_threads_again(monkeypatch: pytes
     assert copy.execute("SELECT 1").fetchone() == (1,)
     for each in (copy, made[0]):
         each.close()
+
+
+def test_a_loop_over_rows_is_refused_by_name() -> None:
+    """The image was tried, and failed with an advice that was no help."""
+    library: Any = libraries.find("sqlite3")
+    with closing(sqlite3.connect(":memory:")) as connection:
+        cursor = connection.execute("SELECT 1 UNION SELECT 2")
+        assert library.reason_against(cursor) == "a cursor of sqlite3 is in the middle of its results"
+        cursor.fetchall()
+        assert library.reason_against(cursor) is None
+    assert library.reason_against(cursor) is None

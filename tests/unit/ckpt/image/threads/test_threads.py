@@ -681,3 +681,14 @@ def test_no_other_thread_gets_the_lock_while_many_stacks_are_captured(interval_s
             assert sys.getswitchinterval() == found_s
         finally:
             sys.setswitchinterval(before_s)
+
+
+def test_a_thread_inside_of_compiled_code_is_refused_with_the_line_that_called_it() -> None:
+    """The message named the thread alone (a thread of grpc, a socket of zmq)."""
+    thread = threading.Thread(target=lambda: time.sleep(0.5))
+    thread.start()
+    time.sleep(0.05)
+    refused = captured._running(thread)
+    thread.join()
+    assert "has not come to the beginning of a line" in refused.reason
+    assert refused.where.startswith(f"{__file__}:") and "sleep" not in refused.reason

@@ -1,0 +1,89 @@
+"""Structs of buffers that read (``Modules/_io/bufferedio.c``): the two of a pair; what a buffer knows while a thread is
+inside of one of its calls.
+
+For a new minor version: have ``buffered`` and ``rwpair`` kept their fields? Those that are used are compared with what
+Python says of the object.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import io
+from typing import Any
+
+from ckpt.compat.typeobjects import HEADER_BYTES, instance_bytes
+
+__all__ = ["buffers_of_pair", "is_in_use", "taken_of_line"]
+
+_WORDS = 17
+_RAW, _BUFFER, _FILLED, _OWNER, _SIZE = 0, 5, 7, 12, 13
+_NEWLINE = b"\n"
+
+
+def _words(reader: io.BufferedReader) -> Any:
+    """The words of the struct, in place. None: another layout."""
+    if instance_bytes(io.BufferedReader) != HEADER_BYTES + _WORDS * ctypes.sizeof(ctypes.c_void_p):
+        return None
+    words = (ctypes.c_ssize_t * _WORDS).from_address(id(reader) + HEADER_BYTES)
+    size = reader.__sizeof__() - instance_bytes(type(reader))
+    return words if words[_RAW] == id(reader.raw) and words[_SIZE] == size else None
+
+
+def buffers_of_pair(pair: io.BufferedRWPair) -> tuple[Any, Any] | None:
+    """The reader and the writer of a pair of buffers (``rwpair``; all versions). None: another layout."""
+    if instance_bytes(io.BufferedRWPair) != HEADER_BYTES + 4 * ctypes.sizeof(ctypes.c_void_p):
+        return None
+    words = (ctypes.c_ssize_t * 2).from_address(id(pair) + HEADER_BYTES)
+    found = [ctypes.cast(word, ctypes.py_object).value for word in words]
+    is_known = [type(each) for each in found] == [io.BufferedReader, io.BufferedWriter]
+    return (found[0], found[1]) if is_known else None
+
+
+def is_in_use(reader: io.BufferedReader) -> bool:
+    """Is a thread inside of a call of the reader? In a forked child such a thread does not exist, and nobody may call any of
+    the reader's methods that need its lock."""
+    words = _words(reader)
+    return words is not None and words[_OWNER] != 0
+
+
+def taken_of_line(reader: io.BufferedReader, *, is_listed: bool = True) -> bytes | None:
+    """What a call of ``readline`` that waits for more below has taken already; None: that is not known.
+
+    It has taken all that the buffer had been filled with, from some place on; there is no end of a line in it. So nothing
+    has been taken if the last byte in the buffer is one. Else the pieces are in a list that C code alone holds
+    (``is_listed``), of which the latest is the end of the buffer. Where several readers have the same end, each must have
+    such a list, with the same pieces.
+    """
+    filled = _filled(reader)
+    if filled is None or not filled or filled.endswith(_NEWLINE):
+        return None if filled is None else b""
+    if not is_listed:
+        return None
+    of_c = _held_by_c([part for part in gc.get_objects() if type(part) is list and _are_pieces(part, filled)])
+    if not of_c:
+        return b""
+    in_use = [each for each in gc.get_objects() if type(each) is io.BufferedReader and is_in_use(each)]
+    ends = tuple(part[-1] for part in of_c)
+    alike = [each for each in in_use if (_filled(each) or b"").endswith(ends)]
+    lines = {b"".join(part) for part in of_c}
+    return lines.pop() if len(lines) == 1 and len(alike) == len(of_c) else None
+
+
+def _held_by_c(found: list[list[Any]]) -> list[list[Any]]:
+    """Those of the lists to which no object refers but ``found``. Objects hold the variables of captured functions."""
+    return [part for part in found if len(gc.get_referrers(part)) == 1]
+
+
+def _filled(reader: io.BufferedReader) -> bytes | None:
+    """What the buffer has been filled with, read or not. None: another layout."""
+    words = _words(reader)
+    if words is None or not 0 <= words[_FILLED] <= words[_SIZE]:
+        return None
+    return ctypes.string_at(words[_BUFFER], words[_FILLED])
+
+
+def _are_pieces(part: list[Any], filled: bytes) -> bool:
+    if not part or type(part[-1]) is not bytes or not filled.endswith(part[-1]):
+        return False
+    return all(type(piece) is bytes and piece and _NEWLINE not in piece for piece in part)
