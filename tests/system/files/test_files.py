@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -430,33 +431,54 @@ def test_a_checkpoint_that_finds_no_moment_to_fork_is_tried_again(start: Start, 
     assert job.output(0).split()[:2] == ["True", "True"], job.report()
 
 
-def test_a_program_does_not_start_over_on_its_own_changed_files(start: Start, tmp_path: Path) -> None:
-    """It ended with exit code 0 and each line was in the log twice, where the only checkpoint was damaged."""
-    app = write_app(
-        tmp_path,
-        """
-        import os, time
-        import ckpt
-        ckpt.enable()
-        with open("log", "a") as log:
-            print("line", file=log)
+APPENDS = """
+    import os, sys, time
+    import ckpt
+    ckpt.enable()
+    with open("log", "a") as log:
+        print("line", file=log)
+    for _ in range(int(sys.argv[1])):
         ckpt.checkpoint()
-        while not os.path.exists("go"):
-            time.sleep(0.01)
-        """,
-    )
-    job = start(app, ranks=1)
-    job.wait_event("committed")
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+"""
+
+
+def with_damaged_images(job: Job) -> None:
     for pack in (job.directory / "images").rglob("*.pack"):
         pack.write_bytes(b"damaged")
+
+
+def test_a_program_whose_only_checkpoint_is_of_no_use_starts_over_with_its_files(
+    start: Start, tmp_path: Path
+) -> None:
+    """The job ended with code 12, since what the files were at the start had gone with the first checkpoint."""
+    job = start(write_app(tmp_path, APPENDS), 1, ranks=1)
+    job.wait_event("committed")
+    with_damaged_images(job)
+    job.kill_rank(0)
+    job.wait_event("committed", 2)
+    assert (tmp_path / "log").read_text() == "line\n"
+    (tmp_path / "go").touch()
+    assert job.finish() == 0, job.report()
+    assert "trying the start of the program" in job.stderr
+
+
+def test_a_program_does_not_start_over_on_its_own_changed_files(start: Start, tmp_path: Path) -> None:
+    """It ended with exit code 0 and each line was in the log twice, where the checkpoints were damaged."""
+    app = write_app(tmp_path, APPENDS)
+    job = start(app, 3, ranks=1, keep=2)
+    job.wait_event("committed", 3)
+    with_damaged_images(job)
     job.kill_rank(0)
     assert job.finish() == 12, job.report()
     said = " ".join(job.stderr.split())
-    assert "it had changed files before epoch 1" in said and "`ckpt run --resume auto --files off`" in said
+    assert re.search("it had changed files before epoch [12],", said), said
+    assert "`ckpt run --resume auto --files off`" in said
     assert (tmp_path / "log").read_text() == "line\n"
     (tmp_path / "go").touch()
     anyhow = run_ckpt(
-        *("run", "--resume", "auto", "--files", "off", "--job", job.directory, "--", app), cwd=tmp_path
+        *("run", "--resume", "auto", "--files", "off", "--job", job.directory, "--", app, 3), cwd=tmp_path
     )
     assert anyhow.returncode == 0, anyhow.stderr
     assert (tmp_path / "log").read_text() == "line\n" * 2
