@@ -78,11 +78,8 @@ def run_rank(
 
             declare_connections("reset")
         job = _job(spec)
-        run: Callable[[], object]
-        if spec.get("resume") is None:
-            run = with_stops(_fresh(runtime, job))
-        else:
-            run = _resumed(runtime, job)
+        is_fresh = spec.get("resume") is None
+        run = with_stops(_fresh(runtime, job)) if is_fresh else _resumed(runtime, job)
         runtime.files = files_of(runtime, job.key, runtime.options)
         runtime.files.start()
         if runtime.early or spec.get("resume") is not None:
@@ -91,14 +88,16 @@ def run_rank(
             before_going_on(runtime)
     except BaseException as failure:
         # The program has not started: any exception is reported to the controller and ends this rank.
+        code = exit_code_of(failure)
+        vars(failure).pop("fallback_epoch", None)  # the controller says which checkpoint is tried next
         own = f"{failure}" if has_user_text(failure) else stale(failure)
         text = text_of(without_finding(failure)) if own is None else f"{own}\n"
-        control.send({"m": "error", "exit_code": exit_code_of(failure), "traceback": text})
+        control.send({"m": "error", "exit_code": code, "traceback": text})
         if own is None or "\n" in own or spec.get("resume") is None:
             # What keeps an image from being loaded is the same at many ranks: the controller tells it once.
             sys.stderr.write(text)
             sys.stderr.flush()
-        os._exit(exit_code_of(failure))
+        os._exit(code)
     forks.install()
     ending.run(run)
 

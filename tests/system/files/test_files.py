@@ -475,6 +475,7 @@ def test_a_program_does_not_start_over_on_its_own_changed_files(start: Start, tm
     said = " ".join(job.stderr.split())
     assert re.search("it had changed files before epoch [12],", said), said
     assert "`ckpt run --resume auto --files off`" in said
+    assert "can be used instead" not in said, "each one is named when it is tried"
     assert (tmp_path / "log").read_text() == "line\n"
     (tmp_path / "go").touch()
     anyhow = run_ckpt(
