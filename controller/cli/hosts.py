@@ -103,8 +103,6 @@ def read_options(
     """The hosts, and all options: of the command line, or else of the job. What is read of the command line is put there as
     it is to be saved. Raises UsageError for what cannot be used."""
     from ckpt.controller.hosts import hostlist
-    from ckpt.controller.hosts.addresses import own_address
-    from ckpt.controller.hosts.lease import LEAST_LEASE_NS
     from ckpt.store.job.lines import ranks_left
 
     if _is_slurms(arguments, job):
@@ -119,7 +117,26 @@ def read_options(
     options = {**defaults, **({} if job is None else job.options)}
     options |= {name: given for name in defaults if (given := getattr(arguments, name, None)) is not None}
     hostlist.check_size((arguments.ranks or 1) if job is None else ranks_left(job), nodes)
-    if options["lease"] * 1e9 < LEAST_LEASE_NS:
+    _check_values(arguments, options, nodes)
+    _engine(options)
+    return nodes, options
+
+
+def check_unused(arguments: argparse.Namespace) -> None:
+    """Ranks are on this host alone: what is said for several has no effect, and is to be right all the same. Raises
+    UsageError."""
+    names = ("lease", "topology", "fault_record", "interface", "ports")
+    options = {name: getattr(arguments, name, None) for name in names}
+    if any(given is not None for given in options.values()):
+        _check_values(arguments, options, [])
+
+
+def _check_values(arguments: argparse.Namespace, options: dict[str, Any], nodes: list[Node]) -> None:
+    from ckpt.controller.hosts import hostlist
+    from ckpt.controller.hosts.addresses import own_address
+    from ckpt.controller.hosts.lease import LEAST_LEASE_NS
+
+    if options["lease"] is not None and options["lease"] * 1e9 < LEAST_LEASE_NS:
         raise UsageError(f"--lease {options['lease']:g}: at least {LEAST_LEASE_NS / 1e9:g} s")
     if arguments.topology is not None:
         arguments.topology = options["topology"] = os.path.abspath(arguments.topology)
@@ -133,8 +150,6 @@ def read_options(
         own_address(options["interface"])
     if options["ports"] is not None:
         hostlist.check_ports(options["ports"], nodes)
-    _engine(options)
-    return nodes, options
 
 
 def _named_hosts(arguments: argparse.Namespace, job: JobDirectory | None) -> list[Node]:

@@ -131,6 +131,8 @@ def _start(command: Command, arguments: argparse.Namespace) -> int:
     interpreter, version = None, None
     if hosts.are_several(arguments, None):
         hosts.read_options(arguments, None, DEFAULTS)
+    else:
+        hosts.check_unused(arguments)
     if command.interpreter is not None:
         from ckpt.controller.launch.interpreter import named
 

@@ -64,11 +64,11 @@ def check_size(size: int, nodes: Sequence[Node]) -> None:
 
 
 def check_ports(text: str, nodes: Sequence[Node]) -> None:
-    """Raise UsageError unless `text` is a range of ports, A-B, with enough of them for a host, and `ckpt run` on it."""
+    """Raise UsageError unless `text` is a range of ports, A-B, with enough of them for each host, and `ckpt run` on it."""
     found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]) <= 65535:
         raise UsageError(f"--ports {text}: give the first and the last one, as in 50000-50100")
-    count, needed = int(found[2]) - int(found[1]) + 1, max(node.slots for node in nodes) + 2
+    count, needed = int(found[2]) - int(found[1]) + 1, max((node.slots for node in nodes), default=-1) + 2
     if count < needed:
         raise UsageError(
             f"--ports {text}: {count} ports; a host needs {needed}: one for each rank, one for its agent, one for `ckpt run`"

@@ -685,6 +685,11 @@ def test_a_tenth_of_all_packets_is_lost(
             ["--hosts", "a:4", "--interface", "10.99.0.0/16", "--engine-command", "{host} {agent}"],
             "no such interface",
         ),
+        (["--ports", "50000"], "give the first and the last one, as in 50000-50100"),
+        (["--lease", "0.5"], "--lease 0.5: at least 1 s"),
+        (["--interface", "nosuch"], "no such interface"),
+        (["--topology", "missing"], "missing: no such file"),
+        (["--fault-record", "missing/record"], "its directory is not there"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(
