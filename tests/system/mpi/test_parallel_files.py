@@ -110,7 +110,7 @@ GROWING = """
 
 
 def test_of_a_file_that_grows_no_copy_is_kept(start: Start, tmp_path: Path) -> None:
-    job = start(write_app(tmp_path, GROWING), ranks=2, chdir=tmp_path)
+    job = start(write_app(tmp_path, GROWING), ranks=2)
     assert job.finish() == 0, job.report()
     assert (tmp_path / "large").stat().st_size == 10 << 20
     kept = sum(path.stat().st_size for path in (tmp_path / "job" / "undo").rglob("*") if path.is_file())
@@ -143,7 +143,7 @@ COMPUTING = """
 
 
 def test_a_rank_writes_for_others_while_it_computes(start: Start, tmp_path: Path) -> None:
-    job = start(write_app(tmp_path, COMPUTING), ranks=2, chdir=tmp_path)
+    job = start(write_app(tmp_path, COMPUTING), ranks=2)
     assert job.finish() == 0, job.report()
     assert [job.output(rank) for rank in range(2)] == ["written\n"] * 2
 
@@ -179,7 +179,7 @@ DEAD = """
 
 
 def test_survivors_are_told_that_the_rank_that_writes_is_dead(start: Start, tmp_path: Path) -> None:
-    job = start(write_app(tmp_path, DEAD), ranks=3, chdir=tmp_path, on_failure="continue")
+    job = start(write_app(tmp_path, DEAD), ranks=3, on_failure="continue")
     assert job.finish() == 0, job.report()
     for rank in (1, 2):
         text = job.output(rank)
@@ -208,7 +208,7 @@ THREADS = """
 
 
 def test_threads_that_write_with_one_pointer_write_each_line_once(start: Start, tmp_path: Path) -> None:
-    job = start(write_app(tmp_path, THREADS), ranks=2, chdir=tmp_path)
+    job = start(write_app(tmp_path, THREADS), ranks=2)
     assert job.finish() == 0, job.report()
     lines = (tmp_path / "lines").read_text().splitlines()
     assert sorted(lines) == sorted(
@@ -256,7 +256,7 @@ INTERRUPTED = """
 
 
 def test_a_read_that_a_signal_has_interrupted_reads_nothing_later(start: Start, tmp_path: Path) -> None:
-    job = start(write_app(tmp_path, INTERRUPTED), ranks=2, chdir=tmp_path)
+    job = start(write_app(tmp_path, INTERRUPTED), ranks=2)
     assert job.finish() == 0, job.report()
     assert job.output(1) == "read\n"
 
@@ -271,7 +271,7 @@ REFUSED = """
 
 
 def test_where_messages_of_files_cannot_be_files_are_refused_by_name(start: Start, tmp_path: Path) -> None:
-    job = start(write_app(tmp_path, REFUSED), ranks=1, chdir=tmp_path, explicit=True)
+    job = start(write_app(tmp_path, REFUSED), ranks=1, explicit=True)
     assert job.finish() == 0, job.report()
     assert "File.Open: parallel files go by the messages of windows" in job.output(0)
     assert not (tmp_path / "refused").exists()
