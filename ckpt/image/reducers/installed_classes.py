@@ -136,10 +136,6 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     if id(obj) in pickler.running or _holds_lock(pickler, obj):
         return _reduce_running(pickler, obj, default_reducer)
     author = _author(cls)
-    if (
-        author.__module__ == accelerators.IO_IN_PYTHON
-    ):  # its objects do as those in C do: they refuse, without a reason
-        return reduce_raw(pickler, obj)
     is_raw = pickler.is_raw.get(author)
     if is_raw and _is_in_python(cls):
         pickler.use_reducer(cls, reduce_raw)
@@ -353,8 +349,8 @@ def _is_unknown_name(cls: type, reduced: Any) -> bool:
     registered by default)? The register is asked as by :func:`_is_singleton`."""
     if type(reduced) is not tuple or len(reduced) > 2 or not reduced[1] or not _is_in_python(cls):
         return False
-    if not all(type(name) in (str, int) for name in reduced[1]):
-        return False
+    if type(reduced[0]) is not types.FunctionType or not all(type(name) in (str, int) for name in reduced[1]):
+        return False  # a class makes a new object
     try:
         reduced[0](*reduced[1])
     except Exception:
