@@ -39,6 +39,7 @@ import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
+from ckpt.compat.accelerators import IO_IN_PYTHON
 from ckpt.compat.typeobjects import has_dictionary, is_heap
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.keyed import Keys
@@ -191,8 +192,8 @@ def reducer_of_instance(pickler: Saver, cls: type) -> Reducer:
     if base is object and not is_partly_c:
         if not hooks and cls not in copyreg.dispatch_table:
             return reduce_simple_instance if has_dictionary(cls) else leave_to_pickle
-        if is_user:
-            return reduce_raw
+        if is_user or any(c.__dict__.get("__module__") == IO_IN_PYTHON for c in heap):
+            return reduce_raw  # files in Python say, as those in C, that they cannot be pickled
         if hooks & _PICKLE_HOOKS or cls in copyreg.dispatch_table:
             # ckpt's own objects can be saved while their methods run; above all the engine, while it waits.
             return leave_to_pickle if cls.__module__.partition(".")[0] in OWN_PACKAGES else reduce_by_hooks

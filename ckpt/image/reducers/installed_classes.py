@@ -33,7 +33,6 @@ from enum import Enum
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
-from ckpt.compat import accelerators
 from ckpt.compat.threads import rlock_owner
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.interface.registry import libraries
@@ -125,9 +124,6 @@ def _holds(value: Any, obj: Any) -> bool:
 def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     """An object whose class, in an installed package, has pickle hooks: the rules of the module's header."""
     cls = type(obj)
-    if any(base.__module__ == accelerators.IO_IN_PYTHON for base in cls.__mro__):
-        pickler.use_reducer(cls, reduce_raw)  # these objects say, as those in C, that they cannot be pickled
-        return reduce_raw(pickler, obj)
     default_reducer = reducer_by_hooks(cls)
     if cls in copyreg.dispatch_table or isinstance(obj, Enum) or is_made_in_c(cls):
         return default_reducer(pickler, obj)

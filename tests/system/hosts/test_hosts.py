@@ -527,14 +527,12 @@ def test_two_hosts_that_cannot_reach_each_other_are_named(
 def test_a_host_that_does_not_see_the_job_directory_is_named(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
 ) -> None:
-    hidden = f"unshare --mount sh -c 'test {{host}} = h2 || mount -t tmpfs none {tmp_path}; exec \"$@\"' sh"
-    engine = hosts.engine().replace("{agent}", "") + hidden + " {agent}"
     job = start(
         ring,
         STEPS,
         ranks=4,
         hosts="h2:2,h3:2",
-        engine_command=engine,
+        engine_command=engine_after(hosts, f"mount -t tmpfs none {tmp_path}"),
         within=hosts.on("h1"),
         interface="eth0",
     )
@@ -546,6 +544,12 @@ def test_a_host_that_does_not_see_the_job_directory_is_named(
     assert "Name one with --job" in job.stderr
 
 
+def engine_after(hosts: Hosts, command: str) -> str:
+    """The `--engine-command` where the host h3 runs this shell command first, with mounts of its own."""
+    before = f"unshare --mount sh -c 'if [ {{host}} = h3 ]; then {command}; fi; exec \"$@\"' sh"
+    return hosts.engine().replace("{agent}", f"{before} {{agent}}")
+
+
 @pytest.mark.nightly
 def test_a_host_that_sees_a_copy_of_the_job_directory_is_named(
     start: Callable[..., Job], hosts: Hosts, ring: Path, tmp_path: Path
@@ -553,9 +557,7 @@ def test_a_host_that_sees_a_copy_of_the_job_directory_is_named(
     """It has the job's number, its key and all. The others go on, as they are enough."""
     job, other = tmp_path / "job", tmp_path / "copy"
     copied = f"cp -a {job} {other} && mount --bind {other} {job} && rm {job}/token"
-    stale = f"unshare --mount sh -c 'if [ {{host}} = h3 ]; then {copied}; fi; exec \"$@\"' sh"
-    engine = hosts.engine().replace("{agent}", "") + stale + " {agent}"
-    found = spread(start, hosts, ring, "h2:2,h3:2,h4:2", engine_command=engine)
+    found = spread(start, hosts, ring, "h2:2,h3:2,h4:2", engine_command=engine_after(hosts, copied))
     assert found.finish() == 0, found.report()
     (failed,) = found.events("host-failed")
     assert failed["host"] == "h3" and "is a copy of the controller's" in failed["reason"], failed
@@ -568,9 +570,7 @@ def test_a_host_that_cannot_write_in_the_job_directory_is_named(
     """Its fork server died of that at each start, until all restarts were used up. The others go on, as they are enough."""
     job = tmp_path / "job"
     only_read = f"mount --bind {job} {job} && mount -o remount,bind,ro {job}"
-    sealed = f"unshare --mount sh -c 'if [ {{host}} = h3 ]; then {only_read}; fi; exec \"$@\"' sh"
-    engine = hosts.engine().replace("{agent}", "") + sealed + " {agent}"
-    found = spread(start, hosts, ring, "h2:2,h3:2,h4:2", engine_command=engine)
+    found = spread(start, hosts, ring, "h2:2,h3:2,h4:2", engine_command=engine_after(hosts, only_read))
     assert found.finish() == 0, found.report()
     (failed,) = found.events("host-failed")
     reason = f"host h3 cannot write in the job directory {job} (Read-only file system)"
@@ -589,8 +589,7 @@ def test_a_host_with_another_python_is_named(
     if not there:
         pytest.skip("another Python: none is set up here (make others)")
     other = f"mount --bind {there[0].parents[1]} {sys.prefix}"
-    mixed = f"unshare --mount sh -c 'if [ {{host}} = h3 ]; then {other}; fi; exec \"$@\"' sh"
-    engine = hosts.engine().replace("{agent}", "") + mixed + " {agent}"
+    engine = engine_after(hosts, other)
     found = spread(start, hosts, ring, "h2:2,h3:2,h4:2", engine_command=engine)
     assert found.finish() == 0, found.report()
     (failed,) = found.events("host-failed")
