@@ -128,8 +128,9 @@ class Inquiries(ReplicaLines):
         inquiry.until_ns = now_ns + INQUIRY_NS
         self.questions += 1
         inquiry.question = self.questions
-        asked = [process for process in self.processes([plane]) if process not in self.gone]
-        asked = [process for process in asked if not self._has_told(process)]
+        # What a process has told counts, whether or not it has gone since
+        asked = [process for process in self.processes([plane]) if not self._has_told(process)]
+        asked = [process for process in asked if process not in self.gone]
         inquiry.open = set(asked)
         question: list[Action] = [
             Send(

@@ -788,3 +788,17 @@ def test_who_fails_after_it_has_sent_something_wrong_is_named_by_what_it_tells_b
         job.answer_all(told)
     (differs,) = job.logged("replica-differs")
     assert (differs["rank"], differs["replica"]) == ((0, 1) if has_told else (None, 1))
+
+
+def test_what_one_told_before_it_failed_counts_when_the_question_comes_after_it_has_gone() -> None:
+    """Of two replicas one fails of a wrong message, and is gone when the other one finishes. Nobody was named then: its last
+    messages, which were right, were asked for in vain."""
+    job = Job(replicas=2)
+    job.tell(0, details={"point": [(1, "right", 5)]}, counts={"point": 1})
+    job.feed(ProgramError(0, job.run, 1, "what rank 1 has sent cannot be read"))
+    job.feed(Died(0, job.run, code=1))
+    job.finish(1)
+    told = {1: {"point": [(1, "right", 5)]}, 2: {"point": [(1, "wrong", 4)]}, 3: {"point": [(1, "other", 4)]}}
+    job.answer_all(told)
+    (differs,) = job.logged("replica-differs")
+    assert (differs["rank"], differs["replica"], differs["first"]) == (1, None, 1)
