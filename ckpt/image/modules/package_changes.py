@@ -28,8 +28,8 @@ At load (:mod:`ckpt.image.modules.package_restore`)
 Not here, and not saved
     - libraries with ``is_left_alone`` (:class:`ckpt.image.interface.library.Library`);
     - packages of which something else than settings and registries has changed (:mod:`ckpt.image.modules.plain_values`);
-    - packages with compiled modules, which may keep state in C that belongs to their variables (reported), unless the
-      program asks for them (:func:`keep`);
+    - packages with compiled modules, which may keep state in C that belongs to their variables (reported), other than weak
+      containers, unless the program asks for them (:func:`keep`);
     - containers with more entries than a note copies (reported if their number of entries has changed);
     - tables whose keys are addresses of objects, which must be empty in a new process;
     - objects without a note.
@@ -134,7 +134,8 @@ class Changed:
     variable) whose variable is now bound to another object. ``left_out``: ``{"kind", "package", "variables", "reason"}`` of
     state that is not saved, so that it has its initial value after a restart; kinds: ``unsaved``, ``not-plain``,
     ``changed``, ``addresses``. ``is_whole``: do the note of an object and its changes give its whole state? See the module's
-    header. ``threads``: see :attr:`ckpt.image.reducers.saver.Saver.threads`.
+    header. ``compiled``: packages with compiled modules of which only weak containers are kept. ``threads``: see
+    :attr:`ckpt.image.reducers.saver.Saver.threads`.
     """
 
     changes: dict[str, list[Change]] = field(default_factory=dict)
@@ -142,11 +143,15 @@ class Changed:
     rebound: set[tuple[str, str]] = field(default_factory=set)
     left_out: list[dict[str, Any]] = field(default_factory=list)
     is_whole: Callable[[Any], bool] = lambda obj: False
+    compiled: set[str] = field(default_factory=set)
     threads: Mapping[int, tuple[threading.Thread, Any]] = field(default_factory=dict)
 
     def leave_out(self, kind: str, package: str, variables: list[str], reason: str) -> None:
         more = len(variables) - _MOST_NAMED
         named = [*variables[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+        kind = (
+            "changed" if package in self.compiled else kind
+        )  # all else that has changed there is not kept either
         self.left_out.append({"kind": kind, "package": package, "variables": named, "reason": reason})
 
     def give_up(self, package: str, changes: list[Change]) -> None:
@@ -209,6 +214,7 @@ def _find_changes(notes: PackageBaseline, references: References, found: Changed
     differing = _lookup.differing(notes.modules, _LIVE, _NOTED)
     compiled_changes = Changed(threads=found.threads)
     compiled = _compiled({*notes.of_packages, *map(package_of, differing)}) - _kept_packages
+    found.compiled = compiled
     for name in differing:
         module = notes.modules[name].owner
         if sys.modules.get(name) is not module:
@@ -226,9 +232,11 @@ def _find_changes(notes: PackageBaseline, references: References, found: Changed
         for note in list(others):
             if not _is_comparable(note, notes, references):
                 continue
+            # What a weak container holds belongs to what it is about, such as an object of the program
+            of_note = found if type(note.obj) in WEAK else target
             if not (is_named(note.obj) if is_a(note.obj, type) else references.name_of(note.obj)):
-                target.ids[id(note.obj)] = ("lib", *note.path)
-            target.changes.setdefault(package, []).extend(_differences(note, target))
+                of_note.ids[id(note.obj)] = ("lib", *note.path)
+            of_note.changes.setdefault(package, []).extend(_differences(note, of_note))
     found.is_whole = lambda obj: (
         is_a(obj, type) or notes.is_whole(obj, lambda value: bool(references.name_of(value)))
     )

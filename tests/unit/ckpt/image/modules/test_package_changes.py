@@ -10,6 +10,7 @@ import types
 from collections import OrderedDict, deque
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -142,6 +143,33 @@ def test_a_weak_container_that_cannot_be_kept_does_not_cost_the_settings_of_the_
         use()
     """
     assert after_restart(tmp_path, library, program) == "7 True\n"
+
+
+def test_what_weak_containers_of_a_package_with_compiled_modules_hold(tmp_path: Path) -> None:
+    """Attributes of yt's objects are in such tables. After a restart they were gone without a word."""
+    library = """
+        import sys, types, weakref
+        fast = sys.modules["lib._fast"] = types.ModuleType("lib._fast")
+        fast.__file__ = "/somewhere/_fast.so"
+        class Attribute:
+            def __init__(self):
+                self.values = weakref.WeakKeyDictionary()
+            def __get__(self, instance, owner):
+                return self.values.get(instance)
+            def __set__(self, instance, value):
+                self.values[instance] = value
+        class Thing:
+            edge, other = Attribute(), Attribute()
+    """
+    program = """
+        import lib
+        thing, second = lib.Thing(), lib.Thing()
+        thing.edge, second.edge, second.other = [1, 2], thing, (n for n in "abc")
+        values = vars(lib.Thing)["edge"].values
+        driver_tick()
+        print(thing.edge, second.edge is thing, values is vars(lib.Thing)["edge"].values)
+    """
+    assert after_restart(tmp_path, library, program) == "[1, 2] True True\n"
 
 
 def test_attributes_of_functions_are_kept(tmp_path: Path) -> None:
@@ -675,19 +703,21 @@ def with_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("with_compiled_module")
 def test_packages_with_compiled_modules_are_left_alone_and_all_that_has_changed_is_named() -> None:
-    module, notes = noted(level=1, table={}, handle=None, same=[])
+    module, notes = noted(level=1, table={}, handle=None, same=[], states=WeakKeyDictionary())
     module.level = 2
     module.table["a"] = Loud()
     module.handle = Loud()
+    module.states[Loud] = 1
     found = looked_at(module, notes)
-    assert found.changes == {} and found.ids == {}
+    assert [change.where for change in found.changes.pop("a_noted_library")] == ["a_noted_library.states"]
+    assert found.changes == {} and [*found.ids] == [id(module.states)]
     (left_out,) = found.left_out
     assert (left_out["kind"], left_out["package"]) == ("changed", "a_noted_library")
     assert left_out["variables"] == [f"a_noted_library.{name}" for name in ("level", "handle", "table")]
     assert left_out["reason"].startswith("changed, not kept")
     package_changes.keep("a_noted_library")
     assert looked_at(module, notes).left_out == []
-    assert changes(module, notes) == ["module level", "module handle", "content table"]
+    assert changes(module, notes) == ["module level", "module handle", "content table", "weak states"]
 
 
 @pytest.mark.usefixtures("with_compiled_module")
