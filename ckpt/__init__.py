@@ -182,8 +182,8 @@ def keep_package(name: str) -> None:
     been imported again. ``name``: of the top-level module. Call it before or after the import, in every rank that needs it;
     it stays in force after restarts.
 
-    Raises :class:`ckpt.errors.RegistrationError` if ``name`` is not the name of a module, for the standard library, for ckpt
-    itself, and for packages whose settings images hold in another way (numpy, torch, …).
+    Raises :class:`ckpt.errors.RegistrationError` if no module of this name can be imported, for the standard library, for
+    ckpt itself, and for packages whose settings images hold in another way (numpy, torch, …).
     """
     _runtime().hooks.keep_package(name)
 

@@ -37,6 +37,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from os import PathLike, fsdecode
 from pickle import PicklingError
+from sys import modules
 from typing import Any, TypeVar
 
 from ckpt.errors import HookFailed, RegistrationError
@@ -115,10 +116,15 @@ class Hooks:
         self._use(cls, save, load)
 
     def keep_package(self, name: str) -> None:
-        """Raises :class:`RegistrationError` for what is no top-level name of a package whose changes can be kept."""
+        """Raises :class:`RegistrationError` for what is no top-level name of a package whose changes can be kept, or of none
+        that can be imported."""
+        from importlib.util import find_spec
+
         from ckpt.image import keep_package
 
         try:
+            if isinstance(name, str) and name.isidentifier() and name not in modules and not find_spec(name):
+                raise ValueError(f"there is no package {name!r} that could be imported")
             keep_package(name)
         except ValueError as failure:
             raise RegistrationError(str(failure)) from None

@@ -44,10 +44,10 @@ from ckpt.store.records.control import ControlFile, RankEntry
 if TYPE_CHECKING:
     from ckpt.store.images.reader import ImageReader
     from ckpt.store.images.writer import ImageReceipt, ImageWriter
+    from ckpt.store.job.epochs import committed_epochs, list_epochs
     from ckpt.store.job.lines import (
         Line,
         latest_committed,
-        list_epochs,
         list_lines,
         load_control,
         load_manifest,
@@ -91,6 +91,7 @@ __all__ = [
     "StorageFailed",
     "StoreError",
     "VerifyReport",
+    "committed_epochs",
     "latest_committed",
     "list_epochs",
     "list_lines",
@@ -112,8 +113,9 @@ _LATER = {
     "Manifest": "records.manifest",
     "PruneReport": "upkeep.pruning",
     "VerifyReport": "upkeep.verification",
+    "committed_epochs": "job.epochs",
     "latest_committed": "job.lines",
-    "list_epochs": "job.lines",
+    "list_epochs": "job.epochs",
     "list_lines": "job.lines",
     "load_control": "job.lines",
     "load_manifest": "job.lines",

@@ -351,13 +351,13 @@ def _usable_lines(
     from ckpt.controller.service.commit import past
     from ckpt.controller.supervision import plan
     from ckpt.controller.supervision.lines import Lines
-    from ckpt.store import list_epochs, list_lines, load_control
+    from ckpt.store import committed_epochs, list_lines, load_control
     from ckpt.store.errors import Incompatible
 
-    committed = past(list_epochs(job), lock.record.branch)
+    committed = past(committed_epochs(job), lock.record.branch)
     newest = max(committed, default=None)
     if epoch is not None:
-        plan.resumable(list_epochs(job), epoch)
+        plan.resumable(committed_epochs(job), epoch)
         control = load_control(job, epoch)
         if replicas > 1 or control.meta.get("verified") is False:
             redundancy.say_unverified(control, reporter, job)

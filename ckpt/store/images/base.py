@@ -22,7 +22,8 @@ from typing import Final
 
 from ckpt.store.errors import StorageFailed, StoreError
 from ckpt.store.job.directory import JobDirectory
-from ckpt.store.job.lines import check_packs, list_epochs, load_control, load_manifest
+from ckpt.store.job.epochs import list_epochs
+from ckpt.store.job.lines import check_packs, load_control, load_manifest
 from ckpt.store.records.manifest import BlockRef, Manifest, PackRef
 from ckpt.transport.records import NamedTuple
 

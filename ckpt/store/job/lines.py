@@ -12,6 +12,8 @@ create-only, names the control file's digest. Both files are synced at once, the
 one of each. A control file that no record names is none: its controller died before the record, or was superseded. (Control
 files without the field `record` count by themselves: those of earlier versions, and of file systems without links.)
 
+A record that names a control file which is not there means that this file has been lost: the line is damaged.
+
 `latest_committed` goes from the newest control file down to the first that verifies. It reports the lines that it had to
 skip, because a damaged newest line means "damaged but recoverable", not "never committed".
 """
@@ -37,8 +39,9 @@ from ckpt.store.errors import (
     StoreError,
 )
 from ckpt.store.job.directory import JOURNAL, JobDirectory, read_journal
+from ckpt.store.job.epochs import committed_epochs, list_epochs
 from ckpt.store.records.authenticated import digest
-from ckpt.store.records.control import ControlFile, RankEntry, control_name, epoch_of_name
+from ckpt.store.records.control import ControlFile, RankEntry, control_name
 from ckpt.store.records.manifest import Manifest
 from ckpt.transport.records import dataclass, replace
 
@@ -51,7 +54,6 @@ __all__ = [
     "entry_of",
     "highest_generation",
     "latest_committed",
-    "list_epochs",
     "list_lines",
     "load_control",
     "load_manifest",
@@ -73,20 +75,9 @@ class Line:
     error: Damaged | Incompatible | StorageFailed | None = None
 
 
-def list_epochs(job: JobDirectory) -> list[int]:
-    """Return the epochs that have a control file, damaged ones too, ascending. Raises StorageFailed."""
-    try:
-        names = job.fs.list_directory(job.control_directory)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StorageFailed("list", job.control_directory, error) from error
-    return sorted(epoch for name in names if (epoch := epoch_of_name(name)) is not None)
-
-
 def list_lines(job: JobDirectory) -> list[Line]:
     """Return all lines, ascending by epoch; a damaged control file is listed with its error, which is not raised."""
-    lines = (_line(job, epoch) for epoch in list_epochs(job))
+    lines = (_line(job, epoch) for epoch in committed_epochs(job))
     return [line for line in lines if not isinstance(line.error, NotCommitted)]
 
 
@@ -118,6 +109,9 @@ def _read_control(job: JobDirectory, epoch: int, path: str) -> ControlFile:
     try:
         data = job.fs.read_file(path)
     except OSError as error:
+        if epoch not in list_epochs(job):
+            what = "the control file is missing, and the job's journal says that the checkpoint was committed"
+            raise RecordDamaged(what, path=path, hint="Restore that file from a backup.") from error
         raise StorageFailed("read", path, error) from error
     control = ControlFile.decode(job.key, job.job_id, data, path, epoch=epoch)
     if control.record and not _is_recorded(job, control, digest(data)):
@@ -165,8 +159,9 @@ def load_control(job: JobDirectory, epoch: int | None = None) -> ControlFile:
             raise EpochMissing("nothing was committed yet", path=job.path, hint="Start the job anew.")
         return found
     path = os.path.join(job.control_directory, control_name(epoch))
-    if epoch not in list_epochs(job):
-        known = ", ".join(map(str, list_epochs(job))) or "none"
+    committed = committed_epochs(job)
+    if epoch not in committed:
+        known = ", ".join(map(str, committed)) or "none"
         raise EpochMissing(f"no committed epoch {epoch}", path=job.path, hint=f"Committed epochs: {known}.")
     try:
         return _read_control(job, epoch, path)
@@ -193,7 +188,7 @@ def latest_committed(job: JobDirectory, *, skipped: list[Line] | None = None) ->
         Incompatible: the newest one that is not damaged has another format.
     """
     first: Damaged | StorageFailed | None = None
-    for epoch in reversed(list_epochs(job)):
+    for epoch in reversed(committed_epochs(job)):
         line = _line(job, epoch)
         if line.control is not None:
             return line.control

@@ -20,6 +20,7 @@ from ckpt.store.images.codec import Codec
 from ckpt.store.images.likeness import Likeness
 from ckpt.store.images.source import BlockSource, Target
 from ckpt.store.job.directory import JobDirectory, epoch_of_image, image_directory
+from ckpt.store.job.epochs import committed_epochs
 from ckpt.store.job.lines import Line, list_lines, load_manifest
 from ckpt.store.records.authenticated import digest
 from ckpt.store.records.control import ControlFile, RankEntry
@@ -134,12 +135,9 @@ class _Verifier:
     def is_removed(self, line: Line) -> bool:
         """Has the line been removed since it was listed? The job may be running: its controller prunes old lines."""
         try:
-            self.job.fs.file_size(line.path)
-        except FileNotFoundError:
-            return True
-        except OSError:
+            return line.epoch not in committed_epochs(self.job)
+        except StoreError:
             return False
-        return False
 
     def _read(self, path: str) -> bytes:
         try:

@@ -26,27 +26,29 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def test_packages_to_be_kept_are_remembered(kept: set[str]) -> None:
     hooks = Hooks()
-    hooks.keep_package("a_package")
-    hooks.keep_package("a_package")
-    assert kept == {"a_package"}
+    hooks.keep_package("iniconfig")
+    hooks.keep_package("iniconfig")
+    assert kept == {"iniconfig"}
     kept.clear()
     copy: Hooks = copy_of(hooks)
-    assert copy.packages == ["a_package"]
+    assert copy.packages == ["iniconfig"]
     assert not kept
     copy.use_again()
-    assert kept == {"a_package"}
+    assert kept == {"iniconfig"}
 
 
 def test_what_cannot_be_kept_is_refused_and_forgotten(kept: set[str]) -> None:
     hooks = Hooks()
     with pytest.raises(RegistrationError, match="standard library"):
         hooks.keep_package("json")
+    with pytest.raises(RegistrationError, match="no package 'a_misspelt_one'"):
+        hooks.keep_package("a_misspelt_one")
     assert not hooks.packages and not kept
 
 
 def test_a_program_without_a_job_may_ask_too(kept: set[str]) -> None:
-    ckpt.keep_package("a_package")
-    assert kept == {"a_package"}
+    ckpt.keep_package("iniconfig")
+    assert kept == {"iniconfig"}
 
 
 @pytest.fixture

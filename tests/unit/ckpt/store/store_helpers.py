@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ckpt.store import ControlFile, ImageReader, ImageWriter, JobDirectory, RankEntry, write_control
+from ckpt.store import (
+    ControlFile,
+    ImageReader,
+    ImageWriter,
+    JobDirectory,
+    LockHandle,
+    RankEntry,
+    write_control,
+)
 from ckpt.store.disk.simulated import Faults, SimulatedDisk
 from ckpt.store.job.directory import image_directory
 from ckpt.transport import records
@@ -79,9 +87,11 @@ def control_of(epoch: int, entries: list[RankEntry], *, generation: int = 1) -> 
     )
 
 
-def commit(job: JobDirectory, epoch: int, data: Any, **options: Any) -> ControlFile:
+def commit(
+    job: JobDirectory, epoch: int, data: Any, *, lock: LockHandle | None = None, **options: Any
+) -> ControlFile:
     """A whole round: every rank writes `[rank, data]`, the controller commits."""
     entries = [write_image(job, rank, epoch, [rank, data], **options) for rank in range(job.size)]
     control = control_of(epoch, entries)
-    write_control(job, control)
+    write_control(job, control, lock=lock)
     return control

@@ -104,6 +104,30 @@ def test_a_job_without_its_control_directory(job: JobDirectory) -> None:
     assert latest_committed(job) is None
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_lost_control_file_does_not_look_as_if_nothing_had_been_committed(
+    job: JobDirectory, left: int
+) -> None:
+    """`ckpt restart` said that nothing was committed yet, and to start from the beginning."""
+    with job.lock() as lock:
+        for epoch in range(1, left + 2):
+            commit(job, epoch, "x", lock=lock)
+    path_of(job, left + 1).unlink()
+    lines = list_lines(job)
+    assert [line.epoch for line in lines] == [*range(1, left + 2)]
+    assert isinstance(lines[-1].error, RecordDamaged) and "missing" in str(lines[-1].error)
+    assert verify(job).exit_code == (3 if left else 12)
+    with pytest.raises(RecordDamaged, match="missing") as caught:
+        load_control(job, left + 1)
+    assert caught.value.fallback_epoch == (left or None)
+    if left:
+        found = latest_committed(job)
+        assert found is not None and found.epoch == left
+    else:
+        with pytest.raises(RecordDamaged, match="journal says"):
+            latest_committed(job)
+
+
 def test_control_files_are_plain_json(job: JobDirectory) -> None:
     commit(job, 1, "x")
     content = json.loads(path_of(job, 1).read_text())
