@@ -111,7 +111,7 @@ ORDER = (
         "ckpt.controller.service",
         "ckpt.controller.doctor",
     ),
-    *("ckpt.controller.cli", "main"),
+    *("ckpt.controller.cli.hosts", "ckpt.controller.cli", "main"),
 )
 
 

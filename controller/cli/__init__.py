@@ -4,8 +4,9 @@
     arguments, flags, command           options, and the words of the program
     run, job, store, inspect, doctor,   the verbs
     diagnose, submit
-    hosts, redundancy                   options of jobs on several hosts, and with replicas
+    host_flags, redundancy              options of jobs on several hosts, and with replicas
     common, scripts                     what several verbs use; what a job notes of its start
 
-Not here: the work of the verbs (:mod:`ckpt.controller.service`, :mod:`ckpt.store`).
+Not here: what is made of the options for several hosts (:mod:`ckpt.controller.cli.hosts`), the work of the verbs
+(:mod:`ckpt.controller.service`, :mod:`ckpt.store`).
 """

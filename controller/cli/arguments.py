@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from ckpt.controller.cli import hosts, redundancy, submit
+from ckpt.controller.cli import host_flags, redundancy, submit
 from ckpt.controller.cli.command import USAGE
 from ckpt.controller.cli.common import Files, at_least, nbytes, not_empty, seconds, show_error
 from ckpt.controller.cli.flags import FLAGS, NAMES
@@ -249,7 +249,7 @@ def _make() -> tuple[argparse.ArgumentParser, dict[str, _Verb]]:
     _add_running_verbs(verb)
     _add_verbs_for_jobs(verb)
     _add_diagnose(verb)
-    hosts.add_agent(verb("agent", "Serve a job on this host; engines start it (`ckpt run --hosts`)."))
+    host_flags.add_agent(verb("agent", "Serve a job on this host; engines start it (`ckpt run --hosts`)."))
     return parser, made
 
 
@@ -280,7 +280,7 @@ def _add_running_verbs(verb: Verb) -> None:
     )
     redundancy.add_option(run)
     _add_service_options(run)
-    hosts.add_options(run, seconds)
+    host_flags.add_options(run, seconds)
 
     submit.add_options(
         verb(
@@ -297,7 +297,7 @@ def _add_running_verbs(verb: Verb) -> None:
     restart.set_defaults(spares=None)  # an image fits a job with as many as before
     _add_service_options(restart)
     redundancy.add_option(restart)
-    hosts.add_options(restart, seconds)
+    host_flags.add_options(restart, seconds)
 
     doctor = verb(
         "doctor",
@@ -314,7 +314,7 @@ def _add_running_verbs(verb: Verb) -> None:
         "--images", type=at_least(1), metavar="K", default=3, help="how many images to take (default 3)"
     )
     _add_file_options(doctor)
-    hosts.add_engine_options(doctor)
+    host_flags.add_engine_options(doctor)
     doctor.add_argument(
         "--directory",
         type=not_empty,

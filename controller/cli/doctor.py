@@ -161,22 +161,23 @@ def _doctor_of_hosts(arguments: argparse.Namespace) -> int:
 def _examine_hosts(arguments: argparse.Namespace, directory: str) -> dict[str, Any]:
     import fcntl
 
-    from ckpt.controller.cli import hosts
     from ckpt.controller.cli.arguments import parse
+    from ckpt.controller.cli.hosts.notes import no_kill_note, requeue_note
+    from ckpt.controller.cli.hosts.options import launcher as launcher_for
     from ckpt.controller.cli.run import DEFAULTS
     from ckpt.controller.hosts import health
     from ckpt.controller.hosts.examine import LOCK, MARKER, SEEN, facts_of_host
     from ckpt.controller.launch.spawning import new_hash_seed, spawn_agent
     from ckpt.store import JobDirectory
 
-    options = ("hosts", "hostfile", "engine", "engine_command", "interface", "ports")
+    names = ("hosts", "hostfile", "engine", "engine_command", "interface", "ports")
     given = [
         word
-        for name in options
+        for name in names
         if getattr(arguments, name) is not None
         for word in ("--" + name.replace("_", "-"), getattr(arguments, name))
     ]
-    launcher = hosts.launcher(
+    launcher = launcher_for(
         parse(["run", *given]), None, DEFAULTS, spawn_agent(hash_seed=new_hash_seed()), os.getcwd()
     )
     marker, problems = os.urandom(8).hex(), []
@@ -216,8 +217,8 @@ def _examine_hosts(arguments: argparse.Namespace, directory: str) -> dict[str, A
             *files_notes,
             *judged.notes,
             _LOST[launcher.engine.name],
-            *hosts.requeue_note(),
-            *hosts.no_kill_note(),
+            *requeue_note(),
+            *no_kill_note(),
         ],
     }
 

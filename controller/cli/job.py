@@ -10,8 +10,9 @@ import os
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Any
 
-from ckpt.controller.cli import hosts, redundancy
+from ckpt.controller.cli import redundancy
 from ckpt.controller.cli.common import find_job, show, size_text
+from ckpt.controller.cli.hosts import notes
 from ckpt.controller.errors import EXIT_DAMAGED, EXIT_FAILURE, EXIT_NO_SUCH_JOB, EXIT_OK, NoSuchJob
 from ckpt.controller.launch.whereabouts import agent_lives, clear, location_of, runtime_of
 from ckpt.controller.service.clients import ask
@@ -239,7 +240,7 @@ def _state(job: JobDirectory, history: History, live: dict[str, Any] | None) -> 
     if agent_lives(job):
         return "without controller"
     # Hosts go on alone; whether they do, nobody can ask them.
-    return f"without controller: {hosts.alone(history.lease_s)}" if history.lease_s else "gone"
+    return f"without controller: {notes.alone(history.lease_s)}" if history.lease_s else "gone"
 
 
 def render(fields: dict[str, Any]) -> str:
@@ -260,7 +261,7 @@ def render(fields: dict[str, Any]) -> str:
         out.append(f"burnt      {fields['burnt_rounds']}, the last: epoch {epoch}: {reason}")
     out.append(f"restarts   {fields['restarts']} (incarnation {fields['incarnation']})")
     if fields["engine"] is not None:
-        out.append(f"engine     {hosts.describe(fields['engine'])}")
+        out.append(f"engine     {notes.describe(fields['engine'])}")
     if "log" in fields:
         out.append(f"log        {fields['log']}")
     if fields["fault"] is not None:

@@ -39,7 +39,7 @@ _VERBS = {
     "doctor": ("doctor", "doctor"),
     "diagnose": ("diagnose", "diagnose"),
     "prune": ("store", "prune"),
-    "agent": ("hosts", "agent"),
+    "agent": ("host_flags", "agent"),
 }
 
 

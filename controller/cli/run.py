@@ -16,8 +16,10 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from ckpt.controller.cli import hosts, redundancy, submit
+from ckpt.controller.cli import host_flags, redundancy, submit
 from ckpt.controller.cli.command import Command
+from ckpt.controller.cli.hosts import notes, takeover
+from ckpt.controller.cli.hosts import options as host_options
 from ckpt.controller.errors import EXIT_NOT_WRITTEN, EXIT_UNREAD, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
 
@@ -60,7 +62,7 @@ DEFAULTS: dict[str, Any] = {
     "interface": None,
     "ports": None,
     "lease": 15.0,
-    **hosts.FAULT_DEFAULTS,
+    **host_flags.FAULT_DEFAULTS,
 }
 _NS = 1_000_000_000
 
@@ -105,7 +107,7 @@ def _check_spares(job: JobDirectory | None, arguments: argparse.Namespace) -> No
     refused = {
         "--redundancy": (option("redundancy") or 1) > 1,
         "--explicit": bool(option("explicit")),
-        "--hosts": hosts.are_several(arguments, job),
+        "--hosts": host_options.are_several(arguments, job),
     }
     reasons = {
         "--redundancy": "what is started while the job runs has no replicas",
@@ -129,10 +131,10 @@ def _is_job(directory: str) -> bool:
 def _start(command: Command, arguments: argparse.Namespace) -> int:
     """A new job."""
     interpreter, version = None, None
-    if hosts.are_several(arguments, None):
-        hosts.read_options(arguments, None, DEFAULTS)
+    if host_options.are_several(arguments, None):
+        host_options.read_options(arguments, None, DEFAULTS)
     else:
-        hosts.check_unused(arguments)
+        host_options.check_unused(arguments)
     if command.interpreter is not None:
         from ckpt.controller.launch.interpreter import named
 
@@ -237,7 +239,7 @@ def _continue_job(
     from ckpt.controller.supervision import past
     from ckpt.undo.selection.patterns import is_recorded
 
-    hosts.prepare(arguments, job)
+    host_options.prepare(arguments, job)
     with job.lock() as lock:
         history, trouble = past.known(job, lock.record)
         code = redundancy.finished_code(job, history)
@@ -252,12 +254,16 @@ def _continue_job(
         lines = _usable_lines(job, lock, epoch, reporter, replicas, or_start=or_start)
         is_new = not lines.epochs and not or_start
         if is_new:  # ranks that run can be gone on with
-            if epoch is not None or lock.found.location is None or not hosts.are_several(arguments, job):
+            if (
+                epoch is not None
+                or lock.found.location is None
+                or not host_options.are_several(arguments, job)
+            ):
                 raise NoSuchJob(_NOTHING.format(job.path))
             lines = _usable_lines(job, lock, epoch, reporter, replicas, or_start=True)
         if replicas == 1 and is_recorded(_option(job, arguments, "files")):
             lines = usable_with_files(job, lines, reporter, required=epoch is not None)
-        leased = trouble is None and hosts.end_by_themselves(lock, history)
+        leased = trouble is None and takeover.end_by_themselves(lock, history)
         ended = clear(job, lock, history, arguments.fenced, leased=leased)
         if trouble is not None:
             reporter.say(past.begin_anew(job, history, trouble))
@@ -266,8 +272,8 @@ def _continue_job(
             if trouble is None:
                 # They committed nothing meanwhile (only a controller commits), but the log grew.
                 history, _ = past.known(job, lock.record)
-        if hosts.are_several(arguments, job):
-            hosts.read_options(arguments, job, DEFAULTS)  # what cannot be is refused before the wait
+        if host_options.are_several(arguments, job):
+            host_options.read_options(arguments, job, DEFAULTS)  # what cannot be is refused before the wait
         directory = _directory_of(job, arguments)
 
         def launch() -> LocalLauncher | HostsLauncher:
@@ -277,9 +283,9 @@ def _continue_job(
         going_on = None
         if lock.found.location is not None:  # the controller before this one did not end in good order
             away = leased and arguments.fenced is None and is_away(job, lock)
-            wait_s = hosts.leases_s(job, history, is_known=trouble is None, may_live=away)
+            wait_s = takeover.leases_s(job, history, is_known=trouble is None, may_live=away)
             asks = trouble is None and epoch is None and arguments.fenced is None and not lines.needs_branch
-            going_on = hosts.adopt_or_wait(
+            going_on = takeover.adopt_or_wait(
                 job, lock, history, arguments, DEFAULTS, wait_s, launch if asks else None, reporter.say
             )
             if going_on is None:
@@ -313,8 +319,8 @@ def _launcher(
 ) -> LocalLauncher | HostsLauncher:
     from ckpt.controller.launch.local import LocalLauncher
 
-    if hosts.are_several(arguments, job):
-        return hosts.launcher(arguments, job, DEFAULTS, spawned, cwd)
+    if host_options.are_several(arguments, job):
+        return host_options.launcher(arguments, job, DEFAULTS, spawned, cwd)
     ranks = (arguments.ranks or 1) if job is None else job.size
     _check_processes(ranks, (arguments.redundancy or 1) if job is None else redundancy.of(job, arguments))
     return LocalLauncher(cwd=cwd, spawned=spawned)
@@ -429,9 +435,9 @@ def _drive(
             **({} if adopted is None else {"adopts": adopted.incarnation}),
             **redundancy.fields(job, arguments),
         )
-        hosts.announce(arguments, job, lock, launcher, history, reporter.say)
+        notes.announce(arguments, job, lock, launcher, history, reporter.say)
         options = _options(job, arguments, new=new)
-        options = hosts.with_faults(options, job, launcher, lambda name: _option(job, arguments, name))
+        options = host_options.with_faults(options, job, launcher, lambda name: _option(job, arguments, name))
         if lines:
             from ckpt.controller.cli import scripts
 
