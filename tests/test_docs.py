@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import ckpt.errors
 from ckpt.controller import errors
 from ckpt.controller.cli import arguments
 from tools import rooms
@@ -120,3 +121,9 @@ def test_every_event_is_documented() -> None:
     written = logged_events()
     assert {"committed", "rank-died", "round-started"} <= written
     assert not written - documented
+
+
+def test_every_exception_that_a_program_may_catch_is_documented() -> None:
+    guide = (ROOT / "docs" / "user-guide.md").read_text()
+    missing = [name for name in ckpt.errors.__all__ if f"`{name}`" not in guide]
+    assert not missing, missing
