@@ -1,4 +1,4 @@
-"""`import mpi4py` and `from mpi4py import MPI` give this toolkit's modules, in a rank's process only.
+"""`import mpi4py` and `from mpi4py import MPI` give this toolkit's modules, in a rank's process and its children only.
 
 `install` puts a finder (importlib's meta path finder) in front of the others. The module `mpi4py` is made here;
 `mpi4py.MPI` is the module `ckpt.MPI`. When the real package is installed too, its pure-Python parts (futures, util, run,
@@ -59,7 +59,17 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
+class _ForChildren:
+    """Pickled: a process that loads it has the finder, too."""
+
+    def __reduce__(self) -> Any:
+        return install, ()
+
+
 class _Finder:
+    for_children = _ForChildren()
+    """Given to processes that `multiprocessing` starts anew: they import the program, and so what it imports."""
+
     # No subclass of importlib.abc's classes: nothing asks for them, and that module imports ten others.
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -75,6 +75,8 @@ BULK_BYTES_OF_RINGS = 512 << 10
 """The same where rings carry the frames: there is no other thread, and only the copies take long."""
 SLEEP_LONGEST_NS = 50_000_000
 """wait() returns at least this often, so that calls queued for the main thread are noticed."""
+CLOSE_S = 1.0
+"""`Port.close` waits at most so long for a thread that is in the library."""
 CONTROL_EVERY_NS = 2_000_000
 """A wait that never sleeps looks at the control descriptor this often."""
 POOL_BYTES = 256 << 20
@@ -487,11 +489,20 @@ class Port:
     def close(self) -> None:
         """Stop the helper and close the wire.
 
-        Nothing is flushed. In a forked child this does nothing. Idempotent.
+        Nothing is flushed. In a forked child this does nothing. Idempotent. Another thread that is in the library now is
+        waited for, but not for ever: what it uses is not to be closed in the middle.
         """
         if self._closed or not self._guard.mine():
             return
         self.stop_helper()
+        has_lock = self.lock.acquire(timeout=CLOSE_S)
+        try:
+            self._close()
+        finally:
+            if has_lock:
+                self.lock.release()
+
+    def _close(self) -> None:
         self.interrupts.uninstall()
         self._closed = True
         owned.forget(*self._event_fds)

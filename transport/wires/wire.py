@@ -27,8 +27,9 @@ thread-safe: the port's lock guards it.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from ckpt.transport.errors import WireClosed
 from ckpt.transport.protocol.state import Buffer
@@ -92,6 +93,16 @@ class Wire(Protocol):
     def close(self) -> None:
         """Free all resources; frames still queued are lost. Idempotent."""
         ...
+
+
+def refuse_closed(*_: object) -> NoReturn:
+    """A wire is used after `close`. Raises WireClosed; in another thread than the main one SystemExit.
+
+    Why: whoever closes a rank's wire has waited for all threads but daemons. What a daemon does then is of no use to
+    anybody, and Python, too, ends it without a word: no handler of the thread may take this for a failure."""
+    if threading.get_ident() != threading.main_thread().ident:
+        raise SystemExit
+    raise WireClosed("this wire is closed")
 
 
 class ProcessGuard:

@@ -49,12 +49,12 @@ import zmq
 import zmq.utils.garbage
 from zmq import backend
 
-from ckpt.transport.errors import AddressError, AddressInUse, UnknownRank, WireClosed
+from ckpt.transport.errors import AddressError, AddressInUse, UnknownRank
 from ckpt.transport.protocol.state import Buffer
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.addresses import allow_ipv6, clear_stale_socket, path_of
 from ckpt.transport.wires.bufferpool import keep_freed_memory
-from ckpt.transport.wires.wire import Frame, ProcessGuard
+from ckpt.transport.wires.wire import Frame, ProcessGuard, refuse_closed
 from ckpt.transport.wires.zmqsettings import (
     CONNECTION,
     HANDSHAKE_FAILED,
@@ -127,7 +127,7 @@ class ZmqWire:
             self._signal = select.epoll()
         self._fd = int(self._inbox.get(zmq.FD))
         self._signal.register(self._fd, select.EPOLLIN)
-        self._signalled = self._signal.poll
+        self._signalled: Callable[[float, int], object] = self._signal.poll
         self._poll_items = [(self._inbox, _POLLIN)]
         self._recv: Callable[..., Any] = partial(backend.Socket.recv, self._inbox)
 
@@ -266,11 +266,10 @@ class ZmqWire:
         if not head.more:
             return (head.bytes,)
         parts: list[Buffer] = [head.bytes]
-        more = True
-        while more:
+        part = head
+        while part.more:
             part = self._recv(_NOBLOCK, False)
             parts.append(part.buffer.toreadonly())
-            more = part.more
         return parts
 
     def spin(self, end_ns: int) -> None:
@@ -295,9 +294,10 @@ class ZmqWire:
         """Close all sockets; queued frames are lost. In a forked child this does nothing. Idempotent."""
         if self._closed or not self._guard.mine():
             return
-        self._closed = True
+        self._closed = self._armed = True
         owned.forget(*self._made)
         self._signal.close()
+        self._signalled = refuse_closed
         for rank in list(self._sockets):
             self._disconnect(rank)
         self._inbox.disable_monitor()
@@ -363,7 +363,7 @@ class ZmqWire:
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise WireClosed("this wire is closed")
+            refuse_closed()
         self._guard.check()
 
     def _listen(self, address: str) -> zmq.Socket[bytes]:

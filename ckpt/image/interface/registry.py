@@ -73,6 +73,7 @@ BUILT_IN = {
     "multiprocessing.queues": f"{_POOLS}.plumbing:Queues",
     "multiprocessing.context": f"{_POOLS}.plumbing:Contexts",
     "multiprocessing.forkserver": f"{_POOLS}.plumbing:ForkServers",
+    "multiprocessing.spawn": f"{_POOLS}.plumbing:Spawned",
     "multiprocessing.managers": f"{_POOLS}.managers:Managers",
     "multiprocessing.pool": f"{_POOLS}.process_pools:ProcessPools",
     "concurrent.futures.process": f"{_POOLS}.executors:Executors",

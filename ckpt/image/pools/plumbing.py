@@ -8,6 +8,7 @@ Contexts of ``multiprocessing`` are saved by their names.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -147,6 +148,33 @@ class ForkServers(Library):
 
     def after_restart(self) -> None:
         forget_fork_server(self.module)
+
+
+class Spawned(Library):
+    """multiprocessing.spawn: a process that is started anew finds the packages that this one is offered."""
+
+    def when_imported(self) -> None:
+        if self.module.get_preparation_data is not preparation_data:
+            _ways["get_preparation_data"] = self.module.get_preparation_data
+            self.module.get_preparation_data = preparation_data
+
+
+_ways: dict[str, Any] = {}
+"""The module's own functions."""
+
+
+def preparation_data(name: str) -> Any:
+    """In place of multiprocessing's: with the finders of this process that are for its children, too. They are in force when
+    the child has unpickled the data, before it imports the program."""
+    data = _ways["get_preparation_data"](name)
+    offered = [finder.for_children for finder in sys.meta_path if hasattr(finder, "for_children")]
+    if offered:
+        data["ckpt_finders"] = offered
+        if (
+            name == "ignore"
+        ):  # a fork server, which is not given them: it leaves the import of the program to its children
+            data.pop("init_main_from_path", None)
+    return data
 
 
 def reduce_context(saver: Any, context: Any) -> Any:

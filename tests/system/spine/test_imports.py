@@ -144,3 +144,30 @@ def test_a_library_that_hears_what_cannot_be_kept_when_it_is_imported_is_named_a
     assert "module noted calls bcast while it is imported" in failed["reason"], failed
     assert job.finish() == 0 and not job.events("committed"), job.report()
     assert job.output(0) == "end\n"
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_process_that_is_started_anew_and_imports_the_program_finds_mpi4py(
+    start: Start, tmp_path: Path, method: str
+) -> None:
+    """Each worker ended with "No module named 'mpi4py'", and the pool went on to start others, for ever."""
+    app = write_app(
+        tmp_path,
+        f"""
+        import multiprocessing, time
+        from mpi4py import MPI
+
+        def alone(number):
+            time.sleep(0.01)
+            return MPI.COMM_WORLD.size, number
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("{method}").Pool(1) as pool:
+                print(MPI.COMM_WORLD.size, [pool.map(alone, [1, 2]) for _ in range(100)][-1])
+        """,
+    )
+    job = start(app, ranks=2, every=0.1, max_restarts=1)
+    job.wait_event("committed")
+    job.kill_rank(1)
+    assert job.finish() == 0, job.report()
+    assert [job.output(rank) for rank in range(2)] == ["2 [(1, 1), (1, 2)]\n"] * 2, job.report()

@@ -108,6 +108,38 @@ def test_a_rank_ends_while_daemon_threads_wait(start: Start, tmp_path: Path) -> 
     assert [job.output(rank) for rank in range(2)] == ["over\n"] * 2
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "comm.iprobe()",
+        "comm.send(1, dest=1 - comm.rank); comm.recv(source=1 - comm.rank)",
+        "comm.Send(a, dest=1 - comm.rank); comm.Recv(a, source=1 - comm.rank)",
+        "comm.allreduce(1)",
+    ],
+)
+def test_a_rank_ends_while_daemon_threads_call_the_library(start: Start, tmp_path: Path, call: str) -> None:
+    """As under plain Python they end without a word, and no handler of theirs takes that for a failure."""
+    app = write_app(
+        tmp_path,
+        f"""
+        import os, threading, time
+        from ckpt import MPI
+        def serve(comm, a):
+            try:
+                while True:
+                    {call}
+            except Exception:
+                os._exit(3)
+        for _ in range(2):
+            threading.Thread(target=serve, args=(MPI.COMM_WORLD.Dup(), bytearray(8)), daemon=True).start()
+        time.sleep(0.2)
+        """,
+    )
+    job = start(app, ranks=2)
+    assert job.finish() == 0, job.report()
+    assert "Traceback" not in job.report()
+
+
 def test_a_thread_asks_for_a_checkpoint_while_others_wait(start: Start, tmp_path: Path) -> None:
     """It waited for the image, which could not be taken because it waited."""
     app = write_app(

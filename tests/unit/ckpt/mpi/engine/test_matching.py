@@ -1,6 +1,7 @@
 """Posted receives against unexpected messages: MPI's matching rules."""
 
 import pickle
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -174,6 +175,33 @@ def test_a_wildcard_to_which_one_channel_answers_costs_one_lookup_until_there_is
         found = matcher.find(context, 0, ANY_TAG)
         assert found is not None
         assert number_of(matcher.pop(found)) == expected
+
+
+@pytest.mark.parametrize(("source", "tag", "expected"), [(1, ANY_TAG, 2000), (ANY_SOURCE, 50, 4000)])
+def test_a_wildcard_looks_at_no_more_messages_than_there_are_channels(
+    source: int, tag: int, expected: int
+) -> None:
+    """Two ranks send thousands of messages under twenty tags each; the second one's are received first."""
+
+    class Counting(OrderedDict[int, Any]):
+        looked = 0
+
+        def values(self) -> Any:
+            for value in super().values():
+                self.looked += 1
+                yield value
+
+    matcher = Matcher()
+    context = matcher.context(CONTEXT)
+    for number in range(4000):
+        matcher.arrive(
+            number // 2000, number // 2000, number % 20, CONTEXT, message(number // 2000, 0, number)
+        )
+    matcher.arrive(0, 0, 50, CONTEXT, message(0, 50, 4000))
+    context.order = order = Counting(matcher._order(context))
+    channel = matcher.find(context, source, tag)
+    assert channel is not None and number_of(matcher.pop(channel)) == expected
+    assert order.looked <= len(context.channels)
 
 
 def test_an_earlier_wildcard_wins_over_a_later_exact_receive() -> None:
