@@ -131,6 +131,7 @@ BUILT_IN = {
     "sqlalchemy": f"{_FRAMEWORKS}.sqlalchemy:Sqlalchemy",
     "dask": f"{_FRAMEWORKS}.dask:Dask",
     "distributed": f"{_FRAMEWORKS}.dask:Distributed",
+    "absl": f"{_FRAMEWORKS}.absl:Absl",
     "structlog": f"{_FRAMEWORKS}.structlog:Structlog",
     "igraph": f"{_FRAMEWORKS}.igraph:Igraph",
     "shapely": f"{_FRAMEWORKS}.shapely:Shapely",
