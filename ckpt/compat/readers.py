@@ -1,5 +1,5 @@
 """Structs of buffers that read (``Modules/_io/bufferedio.c``): the two of a pair; what a buffer knows while a thread is
-inside of one of its calls.
+inside of one of its calls. What a text layer has taken.
 
 For a new minor version: have ``buffered`` and ``rwpair`` kept their fields? Those that are used are compared with what
 Python says of the object.
@@ -10,11 +10,13 @@ from __future__ import annotations
 import ctypes
 import gc
 import io
+import sys
+import types
 from typing import Any
 
 from ckpt.compat.typeobjects import HEADER_BYTES, instance_bytes
 
-__all__ = ["buffers_of_pair", "is_in_use", "taken_of_line"]
+__all__ = ["buffers_of_pair", "has_taken_text", "is_in_use", "taken_of_line"]
 
 _WORDS = 17
 _RAW, _BUFFER, _FILLED, _OWNER, _SIZE = 0, 5, 7, 12, 13
@@ -70,9 +72,43 @@ def taken_of_line(reader: io.BufferedReader, *, is_listed: bool = True) -> bytes
     return lines.pop() if len(lines) == 1 and len(alike) == len(of_c) else None
 
 
+def has_taken_text() -> bool:
+    """May a call of ``readline`` of a text layer, which waits for more below, have taken a part of its line? What it takes
+    is in a list that C code alone holds, to which it adds one piece after the other (``Modules/_io/textio.c``: chunks; all
+    versions). The variables of functions that run in this thread refer to lists, too, and are not seen."""
+    found = [part for part in gc.get_objects() if type(part) is list and _are_texts(part)]
+    ours = {id(value) for frame in _frames_above() for value in frame.f_locals.values()}
+    return any(id(part) not in ours for part in _held_by_c(found))
+
+
+def _frames_above() -> list[types.FrameType]:
+    """Those of the functions that have called the one that calls this, which would refer to itself if it asked for its own
+    variables."""
+    frame: types.FrameType | None = sys._getframe(2)
+    found = []
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def _are_texts(part: list[Any]) -> bool:
+    """Could it be a list of pieces, each added to it, none of them a line?"""
+    if not part or not all(type(piece) is str and piece and "\n" not in piece for piece in part):
+        return False
+    grown: list[Any] = []
+    for piece in part:
+        grown.append(piece)  # noqa: PERF402  # a copy made in one go has another size
+    return part.__sizeof__() == grown.__sizeof__()
+
+
 def _held_by_c(found: list[list[Any]]) -> list[list[Any]]:
-    """Those of the lists to which no object refers but ``found``. Objects hold the variables of captured functions."""
-    return [part for part in found if len(gc.get_referrers(part)) == 1]
+    """Those of the lists to which no object refers but ``found``. Objects hold the variables of captured functions. All
+    objects are looked at once, and not once for each list."""
+    arguments = tuple(found)
+    holders = [each for each in gc.get_referrers(*arguments) if each is not found and each is not arguments]
+    held = {id(item) for each in holders for item in gc.get_referents(each)}
+    return [part for part in found if id(part) not in held]
 
 
 def _filled(reader: io.BufferedReader) -> bytes | None:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import _weakrefset
 import contextvars
+import functools
 import gc
 import itertools
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,6 +33,7 @@ __all__ = [
     "is_guard_entered",
     "lru_parts",
     "mapping_of",
+    "only_reads",
     "parts_of_asker",
     "parts_of_filter",
     "parts_of_groups",
@@ -209,6 +212,40 @@ def statement_of(cursor: Any) -> Any:
         if (type(each).__module__, type(each).__qualname__) == ("sqlite3", "Statement"):
             return each
     return None
+
+
+@functools.cache
+def _asks_whether_it_only_reads() -> Callable[[int], int] | None:
+    """``sqlite3_stmt_readonly``; None: it cannot be had, or statements are laid out otherwise: what SQLite has made follows
+    the head (``Modules/_sqlite/statement.h``; all versions)."""
+    import ctypes
+    import sqlite3
+
+    try:
+        library = ctypes.CDLL(sys.modules["_sqlite3"].__file__)
+        text, asks = library.sqlite3_sql, library.sqlite3_stmt_readonly
+    except (AttributeError, OSError, KeyError):
+        return None
+    text.argtypes, text.restype, asks.argtypes = [ctypes.c_void_p], ctypes.c_char_p, [ctypes.c_void_p]
+    connection = sqlite3.connect(":memory:")
+    try:
+        cursor = sqlite3.Cursor(connection).execute("SELECT 1 UNION SELECT 2")
+        is_known = text(_statement_in_c(statement_of(cursor))) == b"SELECT 1 UNION SELECT 2"
+    finally:
+        connection.close()
+    return asks if is_known else None
+
+
+def _statement_in_c(statement: Any) -> int:
+    import ctypes
+
+    return ctypes.c_void_p.from_address(id(statement) + object.__basicsize__).value or 0
+
+
+def only_reads(statement: Any) -> bool:
+    """Does it change nothing in the database, for sure? ``statement``: see :func:`statement_of`."""
+    asks = _asks_whether_it_only_reads()
+    return asks is not None and bool(asks(_statement_in_c(statement)))
 
 
 def previous_context(context: contextvars.Context) -> contextvars.Context | None:

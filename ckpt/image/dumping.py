@@ -35,6 +35,7 @@ from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
 from ckpt.image.frames.stack import Stack
 from ckpt.image.interface.registry import libraries, look_for_extensions
+from ckpt.image.interface.turn import Turn
 from ckpt.image.modules import held_locks, package_baseline, package_changes, search_path, standard_changes
 from ckpt.image.modules.plain_values import leave_out_not_plain, leave_out_unsavable
 from ckpt.image.modules.references import References, process_references
@@ -153,6 +154,19 @@ def fork(noted: bytes | None = None, others: StoppedThreads | None = None) -> in
     ``noted``: the record of :mod:`ckpt.image.process.moment`; None: it is made now. ``others``: the program's other threads;
     their stacks are captured at the moment of the fork. Raises OSError; Refused: one of them cannot be captured."""
     noted = moment.note() if noted is None else noted
+    if not libraries.has_to_read():
+        return _fork(noted, others)
+    turn = Turn()
+    pid = _fork(noted, others)
+    if pid == 0:
+        libraries.read_in_child(turn.is_in_time)
+        turn.end()
+    elif pid > 0:
+        turn.wait(pid)
+    return pid
+
+
+def _fork(noted: bytes, others: StoppedThreads | None) -> int:
     if others is None or not others.are_there:
         return _frames.fork(noted, our_files())
     with keeping_the_lock():

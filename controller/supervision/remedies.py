@@ -126,6 +126,10 @@ _REFUSALS: _Table = (
         "take all rows before the loop (`for row in cursor.fetchall()`), or page by page (`WHERE id > ? LIMIT 1000`)",
     ),
     (
+        r"pytest runs tests",
+        "run them without ckpt; a program that a test has found slow can be run by itself",
+    ),
+    (
         _POOL_THREADS,
         "keep the functions short that the pool calls in this process, or shut it down before a checkpoint",
     ),

@@ -465,6 +465,13 @@ c = sqlite3.connect("s.db"); c.execute("create table t (x)"); c.execute("insert 
 ---
 print(c.execute("select x from t").fetchall())
 """),
+    Library("sqlite3 (cursors)", "sqlite3", "a cursor in the middle of its results", """
+import sqlite3
+c = sqlite3.connect("s.db"); c.execute("create table t (x, y)"); c.executemany("insert into t values (?, ?)", [(i, "a" * i) for i in range(5)])
+c.commit(); k = c.execute("select x, y as z from t order by x"); print(next(k))
+---
+print(k.description[1][0], k.fetchall(), c.execute("select sum(x) from t").fetchone())
+"""),
     Library("sqlite3 (in a transaction)", "sqlite3", "a connection with changes that are not committed", """
 import sqlite3
 c = sqlite3.connect("s.db"); c.execute("create table t (x)"); c.commit(); c.execute("insert into t values (1)")

@@ -207,6 +207,15 @@ a = arrow.get("2020-03-29T01:00:00").replace(tzinfo="Europe/Paris"); it = arrow.
 ---
 print(a.shift(hours=3), [str(x) for x in it], a.to("utc"), a.humanize(a.shift(days=2)))
 """),
+    Library("absl-py", "absl", "flags with their values, holders of flags, validators", """
+from absl import flags
+FLAGS = flags.FLAGS; N = flags.DEFINE_integer("n", 3, "a number", lower_bound=1); flags.DEFINE_multi_enum("kind", ["a"], ["a", "b"], "kinds")
+flags.register_validator("n", lambda n: n < 9, message="too large"); FLAGS(["app", "--n=4", "--kind=b", "rest"])
+---
+FLAGS.n += 1; print(N.value, FLAGS.kind, FLAGS.is_parsed(), FLAGS.find_module_defining_flag("n"), "--n=5" in FLAGS.flags_into_string())
+try: FLAGS.n = 12
+except flags.IllegalFlagValueError as failure: print(failure)
+"""),
     Library("structlog", "structlog", "a configured logger with bound values", """
 import structlog
 out = []

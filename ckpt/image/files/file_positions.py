@@ -179,6 +179,12 @@ class Positions:
             raise PicklingError("a BufferedRWPair over files cannot be saved: use open(path, 'r+b')")
         return reader.raw, writer.raw, self.ahead.get(id(reader), b""), self.pending.get(id(writer), b"")
 
+    def is_waited_for(self, buffer: Any) -> bool:
+        """Does a thread of the image wait in a call of this buffer?"""
+        if type(buffer) is io.BufferedRWPair:
+            buffer = (buffers_of_pair(buffer) or (None,))[0]
+        return type(buffer) is io.BufferedReader and is_in_use(buffer)
+
     def _taken_of_line(self, obj: io.BufferedReader, *, is_listed: bool = True) -> bytes:
         """What a thread of the image has taken that waits for the rest of a line. It reads it again after a restart."""
         taken = taken_of_line(obj, is_listed=is_listed)

@@ -19,6 +19,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.accelerators import skips_characters
+from ckpt.compat.readers import has_taken_text
 from ckpt.image.files.buffered_data import (
     READ_PROBE,
     STATELESS_CODECS,
@@ -197,6 +198,11 @@ class TextSaver:
         if not can_be_caught(buffer):
             raise PicklingError(
                 f"a text layer over {type(buffer).__name__}, which has no attributes, cannot be saved"
+            )
+        if self._positions.is_waited_for(buffer) and has_taken_text():
+            raise PicklingError(
+                "a thread waits in the middle of a line of a connection that is read as text, and which part of it has come "
+                "already cannot be told; a later image succeeds"
             )
         ahead, has_carriage_return, newline = text_ahead(obj)
         if not self._is_disposable:

@@ -85,9 +85,9 @@ _CALLS = type(iter(int, 1))
 _READERS: dict[type, tuple[str, ...]] = {
     io.BufferedReader: ("readline", "__next__", "next", "read1", "peek"),
     io.BufferedRWPair: ("readline", "__next__", "next", "peek"),
+    io.TextIOWrapper: ("readline", "__next__", "next"),
 }
-"""Calls of buffers over connections that can be made again: what they have taken of a line is found."""
-
+"""Calls of buffers and text layers over connections that can be made again: what they have taken of a line is found."""
 
 _Read = Callable[[int], list[Any]]
 """Reads so many entries of the evaluation stack. Raises LookupError: the thread has left the frame."""
@@ -297,7 +297,14 @@ def _take_off_reading(frames: list[_frames.Frame], thread: int) -> None:
 
 
 def _raw_of(buffer: Any) -> Any:
-    """What lies below a buffer over a connection, as ``socket.makefile`` makes it; None: it is no such buffer."""
+    """What lies below a buffer or text layer over a connection, as ``socket.makefile`` makes it; None: it is none."""
+    if type(buffer) is io.TextIOWrapper:
+        try:
+            buffer = buffer.buffer
+        except ValueError:  # it has been taken off
+            return None
+        if type(buffer) not in (io.BufferedReader, io.BufferedRWPair):
+            return None
     reader = (buffers_of_pair(buffer) or (None,))[0] if type(buffer) is io.BufferedRWPair else buffer
     raw, files = getattr(reader, "raw", None), getattr(sys.modules.get("socket"), "SocketIO", None)
     return raw if files is not None and type(raw) is files else None

@@ -4,6 +4,7 @@ modules or objects.
     sqlalchemy      sessions, mapped classes, statements, listeners of events
     places          objects that an installed module has made: filled in their places
     dask            the configuration, pools of threads, callbacks
+    absl            flags
     structlog       the configuration, loggers that write to files
     shapely         prepared geometries
     igraph          vertices and edges of graphs

@@ -1,4 +1,5 @@
-"""Handles of C that ordinary programs hold: directories being read, libraries of ctypes, shared memory.
+"""Handles of C that ordinary programs hold: directories being read, libraries of ctypes, shared memory,
+cursors.
 
     ctypes_library, ctypes_data   libraries, functions and data of ctypes
     directories                   iterators of ``os.scandir``
@@ -6,6 +7,7 @@
     shared_heap                   the memory of ``multiprocessing.Value`` and ``Array``
     file_maps                     files that are mapped for shared writing
     shared_copies                 all three of these are copied before a fork
+    cursors                       rows that cursors of sqlite3 have not given yet
     semaphores                    events, conditions and semaphores of ``multiprocessing``
 
 Not here: descriptors (:mod:`ckpt.image.files`), objects of ``mmap`` (:mod:`ckpt.image.stdlib.mapped`).

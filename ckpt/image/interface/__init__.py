@@ -3,6 +3,7 @@
     library     the base class of all such classes. Start reading here
     registry    the table of libraries, to which other distributions add by entry points
     mappings    what is mapped into this process
+    turn        what a forked child reads first, while the program stands still
     transient   objects and functions at which no image is taken, because they last for a moment
 
 Not here: the classes themselves (:mod:`ckpt.image.libraries`, `compiled`, `tools`, `stdlib` and others).

@@ -19,6 +19,9 @@ attribute or method           when it is read or called                   in whi
 ``before_image``              just before each image                      the rank
 ``copy_out``                  likewise, when all threads stand still      the rank
 ``copied_maps``               when it is decided how an image is written  the rank
+``has_to_read``               just before the fork                        the rank
+``read_in_child``             when the child has been forked; all         the forked child
+                              threads of the rank stand still
 ``let_copies_go``             when the child has been forked              the rank
 ``before_saving``,            before anything is saved                    the forked child (the rank without fork)
 ``note_settings``             before anything is saved                    likewise
@@ -205,6 +208,15 @@ class Library:
         """Addresses of files mapped for shared writing whose content :meth:`copy_out` copies, so that they are no reason to
         write an image without a fork. Called before each image; it must be quick."""
         return ()
+
+    def has_to_read(self) -> bool:
+        """Is there something that :meth:`read_in_child` has to read? Called after :meth:`copy_out`, before the fork."""
+        return False
+
+    def read_in_child(self, is_in_time: Callable[[], bool]) -> None:
+        """Read in the forked child what this process cannot read without changing it, and what the child can read only as
+        long as the program stands still: the program waits for that, a second at most. What has been read is of use if
+        ``is_in_time()`` is true afterwards; ask it between two pieces, too. It must not raise."""
 
     def let_copies_go(self) -> None:
         """The child that writes the image has been forked, or the image is written, or has failed: what :meth:`copy_out` has

@@ -82,6 +82,7 @@ BUILT_IN = {
     "pyexpat": f"{_STANDARD}:Expat",
     "threading": f"{_STANDARD}:Threading",
     "sqlite3": f"{_STANDARD}:Sqlite",
+    "sqlite3.dbapi2": f"{_HANDLES}.cursors:Cursors",
     # those with settings, in the order in which these are put back
     "copyreg": f"{_REGISTERED}:CopyReg",
     "abc": f"{_REGISTERED}:VirtualSubclasses",
@@ -131,6 +132,7 @@ BUILT_IN = {
     "sqlalchemy": f"{_FRAMEWORKS}.sqlalchemy:Sqlalchemy",
     "dask": f"{_FRAMEWORKS}.dask:Dask",
     "distributed": f"{_FRAMEWORKS}.dask:Distributed",
+    "absl": f"{_FRAMEWORKS}.absl:Absl",
     "structlog": f"{_FRAMEWORKS}.structlog:Structlog",
     "igraph": f"{_FRAMEWORKS}.igraph:Igraph",
     "shapely": f"{_FRAMEWORKS}.shapely:Shapely",
@@ -386,6 +388,16 @@ class Registry:
         """See :meth:`Library.copy_out`."""
         for copy_out in self.implementations(Library.copy_out):
             copy_out(is_writing=is_writing, available=available)
+
+    def has_to_read(self) -> bool:
+        """See :meth:`Library.has_to_read`: is there one that has to?"""
+        return any(has_to_read() for has_to_read in self.implementations(Library.has_to_read))
+
+    def read_in_child(self, is_in_time: Callable[[], bool]) -> None:
+        """See :meth:`Library.read_in_child`; of those that have to."""
+        for library in self.loaded():
+            if library.has_to_read():
+                library.read_in_child(is_in_time)
 
     def let_copies_go(self) -> None:
         """See :meth:`Library.let_copies_go`."""

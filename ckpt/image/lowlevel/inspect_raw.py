@@ -25,6 +25,7 @@ __all__ = [
     "follow",
     "is_a",
     "is_named",
+    "is_special",
     "package_of",
     "slots_of",
     "namespace_of",
@@ -44,6 +45,11 @@ _MISSING: Any = object()
 
 def package_of(module: str) -> str:
     return module.partition(".")[0]
+
+
+def is_special(name: str) -> bool:
+    """Is it a name that Python itself gives a meaning (``__doc__``)? One that only begins so is a private one."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def is_a(obj: Any, cls: Any) -> bool:

@@ -50,6 +50,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     content_of,
     is_a,
     is_named,
+    is_special,
     namespace_of,
     package_of,
 )
@@ -170,13 +171,12 @@ class PackageBaseline:
     # ------------------------------------------------------------------ noting
 
     def note(self, module: types.ModuleType) -> None:
-        attributes = module.__dict__
-        name = attributes["__name__"]
+        attributes, name = module.__dict__, module.__dict__["__name__"]
         self._packages.add(package_of(name))
         self.modules[name] = OwnerNote((name,), "module", module, attributes, mark_times(attributes))
         for key, value in list(attributes.items()):
             cls = type(value)
-            if cls in _SKIPPED or issubclass(cls, types.ModuleType) or key.startswith("__"):
+            if cls in _SKIPPED or issubclass(cls, types.ModuleType) or is_special(key):
                 continue
             if issubclass(cls, type):
                 self._note_class((name, key), value)
@@ -196,7 +196,7 @@ class PackageBaseline:
         attributes = mark_times(namespace_of(cls))
         self._put(Note(path, cls, attributes, None))
         for name, value in attributes.items():
-            if type(value) in _SKIPPED or name.startswith("__"):
+            if type(value) in _SKIPPED or is_special(name):
                 continue
             if is_a(value, type):
                 self._note_class((*path, name), value)
@@ -327,7 +327,7 @@ def members(note: Note) -> Iterator[tuple[Any, Any]]:
     for step, value in found:
         if type(value) in _SKIPPED or is_a(value, types.ModuleType):
             continue
-        if type(step) is tuple or not step.startswith("__"):
+        if type(step) is tuple or not is_special(step):
             yield step, value
 
 

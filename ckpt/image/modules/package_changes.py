@@ -61,6 +61,7 @@ from ckpt.image.lowlevel.inspect_raw import (
     follow,
     is_a,
     is_named,
+    is_special,
     namespace_of,
     package_of,
 )
@@ -282,9 +283,9 @@ def _changed(noted: dict[str, Any], present: Any) -> tuple[dict[str, Any], list[
     changed = {
         key: value
         for key, value in present.items()
-        if noted.get(key, _MISSING) is not value and not (isinstance(key, str) and key.startswith("__"))
+        if noted.get(key, _MISSING) is not value and not (isinstance(key, str) and is_special(key))
     }
-    deleted = [key for key in noted if key not in present and not key.startswith("__")]
+    deleted = [key for key in noted if key not in present and not is_special(key)]
     return changed, deleted
 
 
@@ -328,7 +329,7 @@ def _differences_of_class(note: Note) -> Iterator[Change]:
     namespace, noted = namespace_of(note.obj), note.attributes or {}
     changed, deleted = _changed(noted, namespace)
     for key, value in namespace.items():
-        if key.startswith("__") and noted.get(key, _MISSING) is not value and type(value) in _METHODS:
+        if is_special(key) and noted.get(key, _MISSING) is not value and type(value) in _METHODS:
             changed[key] = value
     for key, value in changed.items():
         if not is_a(value, _UNSAVED) and key != ABC_STATE and not libraries.is_filled(type(value)):

@@ -14,7 +14,9 @@ plain, by its parts    containers; instances of classes written in Python; bound
 plain                  random generators, those of numpy, too; counters, locks that nobody holds
 plain                  weak containers, by their keys or values that are not weak: what is held weakly is there only
                        as long as something else holds it
-not plain              iterators, generators, coroutines, held locks, weak references, files
+plain, by what is      weak references without a callback
+there
+not plain              iterators, generators, coroutines, held locks, other weak references, files
 not plain              every other object of a type written in C
 =====================  =======================================================================================
 
@@ -279,6 +281,8 @@ class PlainValues:
             return ()
         if cls in WEAK:
             return _held_by(value)
+        if cls is weakref.ReferenceType and value.__callback__ is None:
+            return (value(),)
         return [*_content_of(value), *(attributes_of(value) or {}).values()]
 
     def _parts_of_class(self, cls: type) -> Iterable[Any]:

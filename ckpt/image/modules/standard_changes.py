@@ -32,7 +32,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ckpt.image.lowlevel import _lookup
-from ckpt.image.lowlevel.inspect_raw import is_a, namespace_of, package_of
+from ckpt.image.lowlevel.inspect_raw import is_a, is_special, namespace_of, package_of
 from ckpt.image.modules.lazy import is_bound_by_functions
 from ckpt.image.modules.origins import OWN_PACKAGES
 from ckpt.image.modules.package_changes import Change, Changed
@@ -94,7 +94,7 @@ def _differences(note: Note) -> Iterator[Change]:
         if note.noted.get(key, _MISSING) is not value and _is_state(note, key, value):
             yield Change(note.path, note.part, ({key: value}, []))
     for key in note.noted:
-        if key not in present and not key.startswith("__"):
+        if key not in present and not is_special(key):
             yield Change(note.path, note.part, ({}, [key]))
 
 
@@ -104,7 +104,7 @@ def _is_state(note: Note, key: Any, value: Any) -> bool:
     if is_a(value, types.ModuleType):
         name = value.__dict__.get("__name__")
         return sys.modules.get(name) is value and name != f"{note.path[0]}.{key}"
-    return not key.startswith("__") or (note.part == "class" and type(value) in _METHODS)
+    return not is_special(key) or (note.part == "class" and type(value) in _METHODS)
 
 
 def _is_of_ckpt(value: Any) -> bool:

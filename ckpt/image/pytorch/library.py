@@ -76,6 +76,12 @@ class Torch(Library):
         whole = (getattr(torch.optim, "Optimizer", ()), getattr(torch.amp, "GradScaler", ()))
         return reduce_raw if any(issubclass(cls, base) for base in whole) else None
 
+    def value_types(self) -> tuple[type, ...]:
+        """Of what packages that use torch keep in their variables, such as the parameters of pyro."""
+        torch = self.module
+        names = ("Tensor", "device", "Generator", "dtype")
+        return tuple(cls for name in names if isinstance(cls := getattr(torch, name, None), type))
+
     def reason_now(self, values: Iterable[Any]) -> str | None:
         torch = self.module
         if not hasattr(torch, "_C") or not hasattr(torch, "autograd"):

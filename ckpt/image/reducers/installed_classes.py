@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import _thread
 import copyreg
+import functools
 import itertools
 import types
 import weakref
@@ -60,12 +61,19 @@ _KEYED = (dict, set, frozenset)
 _NO_PARTS = frozenset(
     {
         *(int, float, bool, complex, str, bytes, type(None), tuple, frozenset),
-        *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
+        *(
+            types.FunctionType,
+            types.BuiltinFunctionType,
+            types.MethodType,
+            types.ModuleType,
+            functools.partial,
+        ),
     }
 )
 # Results of _is_in_python and _author. They grow only in a forked child, which ends soon.
 _in_python: dict[type, bool] = {}
 _authors: dict[type, type] = {}
+_MISSING = object()
 _TAKES_ALL = 0x4 | 0x8  # flags of code: CO_VARARGS, CO_VARKEYWORDS
 _MOST_OBJECTS = 10_000  # objects that are looked at in one reduce tuple
 
@@ -242,7 +250,8 @@ def _leaves_out_parts(pickler: Saver, obj: Any, reduced: Any) -> bool:
     has_all = type(state) is dict and all(state.get(key) is each for key, each in (attributes or {}).items())
     if has_all and not slots_of(pickler, obj):
         return False  # what follows would find that, too, and takes longer
-    parts = _parts(pickler, obj)
+    given = state if type(state) is dict and state is not attributes else {}
+    parts = _parts(pickler, obj, given)
     if not parts:
         return False
     for part in _content(reduced[1:3]):
@@ -260,14 +269,15 @@ def _has_keys_to_be_hashed(reduced: Any) -> bool:
     return any(type(part) in _KEYED and _lookup.has_special_keys(part) for part in _content((arguments,)))
 
 
-def _parts(pickler: Saver, obj: Any) -> set[int]:
-    """Addresses of the values of the object's attributes, and of objects in its slots, that other objects may hold too.
-    Empty if one attribute is not plain Python, or may be an address.
+def _parts(pickler: Saver, obj: Any, given: dict[str, Any]) -> set[int]:
+    """Addresses of the values of the object's attributes, and of objects in its slots, that other objects may hold too,
+    without those that are ``given`` as they are. Empty if one attribute is not plain Python, or may be an address.
     """
     found: set[int] = set()
     if not _is_in_python(type(obj)):
         return found
-    for value in (inspect_raw.attributes_of(obj) or {}).values():
+    attributes = inspect_raw.attributes_of(obj) or {}
+    for value in [value for name, value in attributes.items() if given.get(name, _MISSING) is not value]:
         cls = type(value)
         if cls is int and value in ADDRESSES:  # integers above this range are usually hashes
             return set()

@@ -1,4 +1,4 @@
-"""sqlite3: connections, cursors and rows.
+"""sqlite3: connections and rows. Cursors: :mod:`ckpt.image.handles.cursors`.
 
 A connection to a file is opened again, with its attached databases, ``isolation_level``, ``row_factory``, ``text_factory``,
 ``detect_types`` and the pragmas below; one of a class derived from ``sqlite3.Connection`` with its attributes, too. A
@@ -8,7 +8,7 @@ of ``sqlite3`` on (:func:`record_definitions`). Not kept: trace and authorizer c
 ``on_restart`` hook.
 
 Refused by name: a connection in a transaction that does not end (commit in an ``on_checkpoint`` hook), with temporary
-tables, with functions of an extension where the program has no ``on_restart`` hook; a cursor in the middle of its results.
+tables, with functions of an extension where the program has no ``on_restart`` hook.
 
 A connection that only the thread that has made it may use (``check_same_thread``) is that thread's afterwards, too. The
 forked child, which has one thread, makes it its own. A ``sqlite3.Row`` is made again with a cursor that has described
@@ -39,13 +39,17 @@ from ckpt.image.threads.restart import call_later_in
 from ckpt.transport.records import NamedTuple
 
 __all__ = [
+    "REMAINING",
     "are_in_transaction",
-    "is_in_transaction",
     "has_more_rows",
+    "is_in_transaction",
+    "is_still_changing",
+    "owner_of",
     "record_definitions",
     "reduce_connection",
-    "reduce_cursor",
     "reduce_row",
+    "set_attributes",
+    "transaction_of",
 ]
 
 _PRAGMAS = [
@@ -65,8 +69,8 @@ class _Owner(NamedTuple):
 _owners: dict[int, tuple[sqlite3.Connection, _Owner]] = {}
 """In the forked child, by the id of the connection: those that were another thread's."""
 _PROBE = "ckpt_probe"
-_LATEST = [sqlite3.Cursor.__dict__[name] for name in ("description", "lastrowid", "rowcount")]
-"""What a cursor tells of its latest statement."""
+REMAINING = "ckpt_remaining_"
+"""How the names of functions begin from which cursors get the rows that are left: :mod:`ckpt.image.handles.cursors`."""
 _SUFFIXES = ("-wal", "-shm", "-journal")
 _DEFINING = ("create_function", "create_aggregate", "create_window_function", "create_collation")
 _LISTS = (
@@ -127,16 +131,23 @@ def is_in_transaction(value: Any) -> bool:
         value = sqlite3.Cursor.connection.__get__(value)
     if not issubclass(type(value), sqlite3.Connection):
         return False
-    return _transaction_of(value) is True
+    return transaction_of(value) is True
 
 
 def has_more_rows(value: Any) -> bool:
     """Is it a cursor that has not given all its rows?"""
     is_cursor = issubclass(type(value), sqlite3.Cursor)
-    return is_cursor and bool(referents.statement_of(value) and _LATEST[0].__get__(value))
+    return is_cursor and bool(
+        referents.statement_of(value) and sqlite3.Cursor.__dict__["description"].__get__(value)
+    )
 
 
-def _transaction_of(connection: sqlite3.Connection) -> bool | None:
+def is_still_changing(value: Any) -> bool:
+    """Is it a cursor that has not given all its rows, of a statement that changes the database when it ends?"""
+    return has_more_rows(value) and not referents.only_reads(referents.statement_of(value))
+
+
+def transaction_of(connection: sqlite3.Connection) -> bool | None:
     """Is the connection in a transaction? None: it is closed. From any thread."""
     try:
         return bool(sqlite3.Connection.in_transaction.__get__(connection))
@@ -144,7 +155,7 @@ def _transaction_of(connection: sqlite3.Connection) -> bool | None:
         return None
 
 
-def _owner_of(pickler: Any, connection: sqlite3.Connection) -> _Owner:
+def owner_of(connection: sqlite3.Connection, *, is_disposable: bool) -> _Owner:
     """Afterwards this thread can use the connection. Raises PicklingError: it cannot."""
     if id(connection) in _owners:
         return _owners[id(connection)][1]
@@ -155,7 +166,7 @@ def _owner_of(pickler: Any, connection: sqlite3.Connection) -> _Owner:
     if ident == get_ident():
         return _Owner(None, is_checked)
     if is_checked:
-        if not pickler.is_disposable:
+        if not is_disposable:
             raise PicklingError("a connection that another thread has made is saved by a forked process only")
         _owners[id(connection)] = connection, _Owner(ident, True)
         threads.own_sqlite(connection)
@@ -163,7 +174,7 @@ def _owner_of(pickler: Any, connection: sqlite3.Connection) -> _Owner:
 
 
 def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
-    owner = _owner_of(pickler, connection)
+    owner = owner_of(connection, is_disposable=pickler.is_disposable)
     try:
         in_transaction = connection.in_transaction
         listed = _ask(connection, "PRAGMA database_list")
@@ -227,7 +238,11 @@ def _definitions_of(pickler: Any, connection: sqlite3.Connection, path: str) -> 
             for statement in _LISTS
             for row in {*_ask_if_possible(connection, statement)} - {*_ask_if_possible(usual, statement)}
         ]
-    found = {(name.lower(), count): known.get((name.lower(), count)) for name, _, count in listed}
+    found = {
+        (name.lower(), count): known.get((name.lower(), count))
+        for name, _, count in listed
+        if not name.lower().startswith(REMAINING)
+    }
     lost = sorted({name for (name, _), definition in found.items() if definition is None})
     if lost and not pickler.has_restart_hooks:
         raise PicklingError(
@@ -275,28 +290,6 @@ def _detected_types(connection: sqlite3.Connection) -> int:
             sqlite3.converters["TEXT"] = before
     by_type = row is not None and row[0] == 7
     return sqlite3.PARSE_COLNAMES * by_name | sqlite3.PARSE_DECLTYPES * by_type
-
-
-def reduce_cursor(pickler: Any, cursor: sqlite3.Cursor) -> Any:
-    """No statement takes a step here: at its last one SQLite commits what it has changed, perhaps in a forked process."""
-    _owner_of(pickler, cursor.connection)
-    has_ended = _transaction_of(cursor.connection) is None
-    if not has_ended and referents.statement_of(cursor) is None:
-        try:
-            cursor.fetchone()
-        except sqlite3.ProgrammingError:  # the cursor alone is closed
-            has_ended = True
-    elif not has_ended and cursor.description is not None:
-        raise PicklingError("a cursor in the middle of its results cannot be saved: fetch them, or close it")
-    state = (
-        cursor.arraysize,
-        cursor.row_factory,
-        has_ended,
-        [each.__get__(cursor) for each in _LATEST],
-        attributes_of(cursor),
-        slots_of(pickler, cursor),
-    )
-    return make_cursor, (cursor.connection, type(cursor)), state, None, None, fill_cursor
 
 
 def reduce_row(pickler: Any, row: sqlite3.Row) -> Any:
@@ -349,10 +342,10 @@ def fill_connection(connection: sqlite3.Connection, state: tuple[Any, ...]) -> N
         getattr(sqlite3.Connection, kind)(connection, *args, **options)
     if owner is not None:
         call_later_in(owner, threads.own_sqlite, connection)
-    _set_attributes(connection, *attributes)
+    set_attributes(connection, *attributes)
 
 
-def _set_attributes(
+def set_attributes(
     obj: Any, attributes: dict[str, Any] | None = None, slots: list[tuple[type, str, Any]] | None = None
 ) -> None:
     if attributes:
@@ -367,28 +360,12 @@ def make_closed() -> sqlite3.Connection:
     return made
 
 
-def make_cursor(connection: sqlite3.Connection, cls: type[sqlite3.Cursor] = sqlite3.Cursor) -> sqlite3.Cursor:
-    made = cls.__new__(cls)
-    sqlite3.Cursor.__init__(made, connection)
-    return made
-
-
-def fill_cursor(cursor: sqlite3.Cursor, state: tuple[Any, ...]) -> None:
-    cursor.arraysize, cursor.row_factory, is_closed, latest, *attributes = state
-    _set_attributes(cursor, *attributes)
-    if is_closed:
-        with contextlib.suppress(sqlite3.ProgrammingError):  # its connection is closed, and so it is
-            cursor.close()
-    for member, value in zip(_LATEST, latest, strict=True):
-        typeobjects.set_member(cursor, member, value)
-
-
 def make_row(names: tuple[str, ...], values: tuple[Any, ...], cls: type[sqlite3.Row]) -> sqlite3.Row:
     return sqlite3.Row.__new__(cls, _describing(names), values)
 
 
 def fill_row(row: sqlite3.Row, attributes: tuple[Any, ...]) -> None:
-    _set_attributes(row, *attributes)
+    set_attributes(row, *attributes)
 
 
 @functools.lru_cache

@@ -188,8 +188,10 @@ class Sqlite(Library):
     def reason_against(self, obj: Any) -> str | None:
         from ckpt.image.stdlib import sqlite
 
-        if sqlite.has_more_rows(obj):
-            return "a cursor of sqlite3 is in the middle of its results"
+        if sqlite.is_still_changing(obj):
+            return (
+                "a cursor of sqlite3 is in the middle of its results, and its statement changes the database"
+            )
         return self._REASON if sqlite.is_in_transaction(obj) else None
 
     def reason_now(self, values: Iterable[Any]) -> str | None:
@@ -200,14 +202,12 @@ class Sqlite(Library):
     def reducer_by_base(self, cls: type) -> Reducer | None:
         if issubclass(cls, getattr(self.module, "Connection", ())):
             return later(f"{_HERE}.sqlite", "reduce_connection")
-        if issubclass(cls, getattr(self.module, "Cursor", ())):
-            return later(f"{_HERE}.sqlite", "reduce_cursor")
         if issubclass(cls, getattr(self.module, "Row", ())):
             return later(f"{_HERE}.sqlite", "reduce_row")
         return None
 
     def reducers(self) -> dict[type, Reducer]:
-        kinds = {"Connection": "reduce_connection", "Cursor": "reduce_cursor", "Row": "reduce_row"}
+        kinds = {"Connection": "reduce_connection", "Row": "reduce_row"}
         return by_name("sqlite3", {kind: later(f"{_HERE}.sqlite", name) for kind, name in kinds.items()})
 
     def note_settings(self) -> tuple[list[tuple[Any, Any]], list[tuple[str, Any]]] | None:

@@ -85,6 +85,58 @@ def test_each_call_that_can_be_made_again(start: Start, tmp_path: Path) -> None:
     )
 
 
+TEXTS = r"""
+    import socket, threading, time
+    import ckpt
+    from tools import die_once
+
+    ckpt.enable()
+    found, ends = {}, {}
+
+    def file_of(name, mode, **options):
+        ends[name], end = socket.socketpair()
+        return end.makefile(mode, **options)
+
+    def line(name, file):
+        found[name] = [file.readline(), file.readline()]
+
+    def loop(name, file):
+        found[name] = [line for line in file]
+
+    def asked(name, file):
+        found[name] = [next(file), next(file)]
+
+    work = {"line": line, "loop": loop, "asked": asked, "pair": line, "plain": loop}
+    files = {name: file_of(name, "r", encoding="utf-8") for name in work}
+    files["pair"] = file_of("pair", "rw", encoding="utf-8")
+    files["plain"] = file_of("plain", "r", newline="", encoding="latin-1")
+    threads = [threading.Thread(target=work[name], args=(name, files[name])) for name in work]
+    for thread in threads:
+        thread.start()
+    for name in work:
+        ends[name].sendall("f\u00fcr\r\n".encode(files[name].encoding))
+    time.sleep(0.1)
+    ckpt.checkpoint()
+    die_once()
+    for name in work:
+        ends[name].sendall(b"half ")
+        time.sleep(0.05)
+        ends[name].sendall(b"and half\n")
+        ends[name].close()
+    for thread in threads:
+        thread.join()
+    print(found == {name: ["f\u00fcr\r\n" if name == "plain" else "f\u00fcr\n", "half and half\n"] for name in work})
+"""
+
+
+def test_threads_that_wait_for_text(start: Start, tmp_path: Path) -> None:
+    """No checkpoint came while one waited."""
+    job = start(app_of(tmp_path, TEXTS), ranks=1)
+    assert job.finish() == 0, job.report()
+    assert len(job.events("restarted")) == 1, job.report()
+    assert job.output(0) == "True\n"
+
+
 KEPT_OPEN = """
     import http.client, http.server, json, os, sys, threading, time
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.compat.readers import is_in_use, taken_of_line
+from ckpt.compat.readers import has_taken_text, is_in_use, taken_of_line
 
 PATIENCE_S = 10.0
 
@@ -79,3 +79,21 @@ def test_nobody_is_inside_of_a_reader() -> None:
     reader: Any = io.BufferedReader(io.BytesIO(b"abc"))  # type: ignore[arg-type]
     assert not is_in_use(reader)
     assert reader.read(1) == b"a" and not is_in_use(reader)
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_part_of_a_line_of_text_is_noticed(mode: str) -> None:
+    """It would be missing after a restart."""
+    end, other = socket.socketpair()
+    texts = [["what", "a", "variable", "has"]]  # which is no part of a line
+    file, lines = other.makefile(mode), list[str]()
+    thread = threading.Thread(target=lambda: lines.append(file.readline()))
+    thread.start()
+    with other, file, contextlib.ExitStack() as stack:
+        stack.callback(thread.join)
+        stack.callback(end.close)
+        for has_taken, piece in ((False, b""), (True, b"half of "), (True, b"a line")):
+            end.sendall(piece)
+            until(has_taken_text, has_taken)
+        end.sendall(b"\n")
+    assert (lines, has_taken_text(), len(texts)) == (["half of a line\n"], False, 1)

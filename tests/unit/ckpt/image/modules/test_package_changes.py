@@ -35,6 +35,31 @@ def test_variables_set_added_and_removed(tmp_path: Path) -> None:
     assert after_restart(tmp_path, library, program) == "True False\n"
 
 
+def test_names_that_only_begin_as_those_of_python_do(tmp_path: Path) -> None:
+    """Silently as after an import: what absl keeps of its flags."""
+    library = """
+        class Values:
+            def __init__(self):
+                self.__dict__["__flags"] = {}
+
+        values = Values()
+        __cache = []
+        def add(name):
+            values.__dict__["__flags"][name] = len(name)
+            globals()["__cache"].append(name)
+            globals()["__last"] = name
+        def all_of_them():
+            return vars(values), globals()["__cache"], globals().get("__last")
+    """
+    program = """
+        import lib
+        lib.add("steps")
+        driver_tick()
+        print(*lib.all_of_them())
+    """
+    assert after_restart(tmp_path, library, program) == "{'__flags': {'steps': 5}} ['steps'] steps\n"
+
+
 def test_a_time_that_the_library_has_noted_at_its_import_stays(tmp_path: Path) -> None:
     """It was that of the import in the new process: so what the library told of the time since its start was wrong, and a
     copy of a replica differed from the others."""

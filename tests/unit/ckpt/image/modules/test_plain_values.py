@@ -272,6 +272,7 @@ PLAIN = {
     "error": ValueError(1),
     "streams": [sys.__stdout__],
     "weak containers": [weakref.WeakValueDictionary(a=Options), weakref.WeakSet([Options])],
+    "weak references": [weakref.ref(Options), weakref.ref(collections.UserDict())],
 }
 
 
@@ -280,6 +281,7 @@ def test_plain(plain: PlainValues, name: str) -> None:
     assert plain.not_plain_in([PLAIN[name]]) is None
 
 
+KEPT = generator()
 NOT_PLAIN = {
     "in an array": (lambda: np.array([1, generator()], object), "generator"),
     "closure": (lambda: closure(generator()), "generator"),
@@ -288,7 +290,8 @@ NOT_PLAIN = {
     "iterator": (lambda: iter([1]), "list_iterator"),
     "held lock": (lambda: held(threading.Lock()), "lock"),
     "held reentrant lock": (lambda: held(threading.RLock()), "RLock"),
-    "weak reference": (lambda: weakref.ref(Options), "ReferenceType"),
+    "weak reference with a callback": (lambda: weakref.ref(Options, print), "ReferenceType"),
+    "weak reference to it": (lambda: weakref.ref(KEPT), "generator"),
     "file in a weak container": (lambda: weakref.WeakKeyDictionary({Options: io.BytesIO()}), "BytesIO"),
     "file": (io.BytesIO, "BytesIO"),
     "digest": (lambda: __import__("hashlib").md5(), "HASH"),
@@ -389,3 +392,30 @@ def test_an_unforeseen_failure_leaves_the_package_out_and_is_said(
 ) -> None:
     monkeypatch.setattr(PlainValues, "_parts", lambda *_: 1 / 0)
     assert "ZeroDivisionError" in str(plain.not_plain_in([[]]))
+
+
+def test_tensors_that_a_package_keeps_come_back(tmp_path: Path) -> None:
+    """Silently made anew: the parameters of pyro, after a restart in the middle of a training."""
+    pytest.importorskip("torch")
+    library = """
+        import weakref
+
+        class Store:
+            def __init__(self):
+                self.parameters, self.names = {}, {}
+
+        STORE = Store()
+
+        def parameter(name, value):
+            STORE.parameters[name], STORE.names[value] = value, name
+            value.unconstrained = weakref.ref(value)
+            return value
+    """
+    program = """
+        import lib, torch
+        first = lib.parameter("a", torch.ones(3, requires_grad=True))
+        lib.parameter("generator", torch.Generator().manual_seed(3).get_state())
+        driver_tick()
+        print(lib.STORE.parameters["a"] is first, lib.STORE.names[first], first.unconstrained() is first)
+    """
+    assert after_restart(tmp_path, library, program) == "True a True\n"

@@ -442,6 +442,32 @@ def test_what_a_getstate_copies_or_leaves_out_is_kept(tmp_path: Path) -> None:
     assert after_restart(tmp_path, library, program) == "[1, 2, 3] [4]\n"
 
 
+def test_what_a_getstate_leaves_out_is_kept_beside_what_is_in_c(tmp_path: Path) -> None:
+    """The attribute was gone after a restart (graphs of pytensor, which leave out their times and bound functions)."""
+    library = """
+        import datetime, functools
+
+        class Graph:
+            def __init__(self):
+                self.begun, self.times = datetime.datetime(2000, 1, 1), {"first": 1}
+                self.replace = functools.partial(self.times.update, second=2)
+
+            def __getstate__(self):
+                return {"begun": self.begun}
+
+            def __setstate__(self, state):
+                self.__dict__.update(state)
+    """
+    program = """
+        import lib
+        graph = lib.Graph()
+        driver_tick()
+        graph.replace()
+        print(graph.begun.year, graph.times)
+    """
+    assert after_restart(tmp_path, library, program) == "2000 {'first': 1, 'second': 2}\n"
+
+
 def test_a_class_with_a_getstate_and_a_finalizer_is_made_by_its_own_way(tmp_path: Path) -> None:
     # as xarray's managers of files, which count how many have a file open
     library = f"""{NOTES}

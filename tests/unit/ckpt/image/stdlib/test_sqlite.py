@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ckpt.compat import threads, typeobjects
-from ckpt.image.errors import Unpicklable
+from ckpt.image.errors import ObjectRefused, Unpicklable
 from ckpt.image.interface.registry import libraries
 from ckpt.image.stdlib import sqlite
 from tests.unit.ckpt.image.support import copy_of
@@ -102,7 +102,7 @@ def test_rows_come_back_with_the_names_of_their_columns(cls: Any) -> None:
 def test_an_empty_database_in_memory_is_made_again() -> None:
     """The image failed: unable to serialize 'main'."""
     library: Any = libraries.find("sqlite3")
-    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False)
+    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False, is_disposable=False)
     make, arguments, *_ = reducer(library, sqlite3.Connection)(pickler, sqlite3.connect(":memory:"))
     assert make(*arguments).execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
 
@@ -110,7 +110,7 @@ def test_an_empty_database_in_memory_is_made_again() -> None:
 def test_a_database_in_memory_is_in_memory_after_a_restart_too() -> None:
     """SQLite names one that was deserialized. Images taken after a restart looked for a file "x": none could be loaded."""
     library: Any = libraries.find("sqlite3")
-    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False)
+    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False, is_disposable=False)
     made = sqlite3.connect(":memory:")
     made.executescript("CREATE TABLE t (n); INSERT INTO t VALUES (7)")
     for _ in range(3):
@@ -203,7 +203,7 @@ def test_a_cursor_that_was_closed_is_closed_again() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         cursor = connection.execute("SELECT 1")
         cursor.close()
-        library: Any = libraries.find("sqlite3")
+        library: Any = libraries.find("sqlite3.dbapi2")
         pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False, is_disposable=True)
         make, arguments, state, _, _, fill = reducer(library, sqlite3.Cursor)(pickler, cursor)
         made = make(*arguments)
@@ -215,13 +215,13 @@ def test_a_cursor_that_was_closed_is_closed_again() -> None:
 @pytest.mark.parametrize("is_disposable", [True, False])
 def test_no_statement_takes_a_step_for_an_image(is_disposable: bool) -> None:
     """A forked child asked the cursor for one more row: with the last one SQLite commits."""
-    library: Any = libraries.find("sqlite3")
+    library: Any = libraries.find("sqlite3.dbapi2")
     pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False, is_disposable=is_disposable)
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute("CREATE TABLE t (a)")
         cursor = connection.execute("INSERT INTO t VALUES (1), (2) RETURNING a")
         assert cursor.fetchone() == (1,)
-        with pytest.raises(pickle.PicklingError, match="a cursor in the middle of its results"):
+        with pytest.raises(ObjectRefused, match="in the middle of its results"):
             reducer(library, sqlite3.Cursor)(pickler, cursor)
         assert cursor.fetchall() == [(2,)]
         for statement in ("SELECT 1 WHERE 0", "INSERT INTO t VALUES (3)", "DELETE FROM t"):
@@ -250,7 +250,7 @@ def test_what_was_defined_in_a_way_that_was_not_seen_is_not_lost_without_a_word(
     library: Any = libraries.find("sqlite3")
     reduce = reducer(library, sqlite3.Connection)
     connection = sqlite3.connect(":memory:")
-    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False)
+    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False, is_disposable=False)
     reduce(pickler, connection)
     connection.create_function("roll", 1, abs)
     with pytest.raises(pickle.PicklingError, match=r"\(roll\).*ckpt.on_restart"):
@@ -295,9 +295,14 @@ def test_a_connection_of_another_thread_is_that_threads_again(monkeypatch: pytes
 def test_a_loop_over_rows_is_refused_by_name() -> None:
     """The image was tried, and failed with an advice that was no help."""
     library: Any = libraries.find("sqlite3")
-    with closing(sqlite3.connect(":memory:")) as connection:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         cursor = connection.execute("SELECT 1 UNION SELECT 2")
-        assert library.reason_against(cursor) == "a cursor of sqlite3 is in the middle of its results"
+        assert library.reason_against(cursor) is None
+        connection.execute("CREATE TABLE t (a)")
+        cursor = connection.execute("INSERT INTO t VALUES (1), (2) RETURNING a")
+        assert library.reason_against(cursor) == (
+            "a cursor of sqlite3 is in the middle of its results, and its statement changes the database"
+        )
         cursor.fetchall()
         assert library.reason_against(cursor) is None
     assert library.reason_against(cursor) is None
