@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.image.interface.registry import BUILT_IN
+from ckpt.image.interface.table import BUILT_IN
 from tools import rooms
 
 pytestmark = pytest.mark.xdist_group("the whole source")  # one process parses it, and keeps the trees
@@ -24,7 +24,7 @@ ROOMS = (
     "ckpt/image/libraries/",
     "ckpt/image/pytorch/",
     "ckpt/image/tools/",
-    "ckpt/image/interface/registry.py",
+    "ckpt/image/interface/table.py",
 )
 STANDARD_LIBRARY = tuple(f"ckpt.image.{room}." for room in ("stdlib", "handles", "ipc", "loops", "pools"))
 NAMES = {name for name, class_path in BUILT_IN.items() if not class_path.startswith(STANDARD_LIBRARY)} | {

@@ -120,7 +120,7 @@ MEMORY_CALLS = {"from_address", "string_at", "memmove"}
 
 WHOSE = {
     # (module, name): whose the name is
-    ("ckpt.image.interface.registry", "_pytest"): "a package of pytest",
+    ("ckpt.image.interface.table", "_pytest"): "a package of pytest",
     ("ckpt.image.modules.package_baseline", "_distutils_hack"): "a package of setuptools",
     ("ckpt.mpi.base.errhandler", "_errhandler_kind"): "of what has an error handler: ckpt.mpi.comm",
     ("ckpt.mpi.mpi4py_private", "_alive"): "of ckpt.mpi.comm, of which it must not know",

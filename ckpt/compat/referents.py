@@ -47,6 +47,7 @@ __all__ = [
     "sources_of",
     "state_of_groups",
     "statement_of",
+    "text_of_statement",
 ]
 
 _IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -215,9 +216,9 @@ def statement_of(cursor: Any) -> Any:
 
 
 @functools.cache
-def _asks_whether_it_only_reads() -> Callable[[int], int] | None:
-    """``sqlite3_stmt_readonly``; None: it cannot be had, or statements are laid out otherwise: what SQLite has made follows
-    the head (``Modules/_sqlite/statement.h``; all versions)."""
+def _questions_to_sqlite() -> tuple[Callable[[int], bytes], Callable[[int], int]] | None:
+    """``sqlite3_sql`` and ``sqlite3_stmt_readonly``; None: they cannot be had, or statements are laid out otherwise: what
+    SQLite has made follows the head (``Modules/_sqlite/statement.h``; all versions)."""
     import ctypes
     import sqlite3
 
@@ -233,7 +234,7 @@ def _asks_whether_it_only_reads() -> Callable[[int], int] | None:
         is_known = text(_statement_in_c(statement_of(cursor))) == b"SELECT 1 UNION SELECT 2"
     finally:
         connection.close()
-    return asks if is_known else None
+    return (text, asks) if is_known else None
 
 
 def _statement_in_c(statement: Any) -> int:
@@ -244,8 +245,14 @@ def _statement_in_c(statement: Any) -> int:
 
 def only_reads(statement: Any) -> bool:
     """Does it change nothing in the database, for sure? ``statement``: see :func:`statement_of`."""
-    asks = _asks_whether_it_only_reads()
-    return asks is not None and bool(asks(_statement_in_c(statement)))
+    questions = _questions_to_sqlite()
+    return questions is not None and bool(questions[1](_statement_in_c(statement)))
+
+
+def text_of_statement(statement: Any) -> str:
+    """What SQLite was given. ``statement``: one of which `only_reads` is known."""
+    questions = _questions_to_sqlite()
+    return "" if questions is None else questions[0](_statement_in_c(statement)).decode(errors="replace")
 
 
 def previous_context(context: contextvars.Context) -> contextvars.Context | None:

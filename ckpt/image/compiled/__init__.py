@@ -1,7 +1,7 @@
 """Libraries whose objects live in C or C++: factorised matrices, trained models, documents, files in progress.
 
 A module has the name of its library. A library may fit more than one such room: the table
-:data:`ckpt.image.interface.registry.BUILT_IN` says where each is.
+:data:`ckpt.image.interface.table.BUILT_IN` says where each is.
 
 Not here: how the class of a library is found (:mod:`ckpt.image.interface`).
 """

@@ -7,7 +7,8 @@ source of rows of any type. Columns have the same names, and the row and text fa
 
 Such a cursor is refused by name where its statement changes the database (``RETURNING``: at its last step SQLite commits,
 which a child must not do), where values are none of SQLite's own (``detect_types`` and converters, a text factory of the
-program), and where more rows are left than can be read in time or kept.
+program), where it calls functions of the program (the child would call them, too, and what they do would be in the image
+before its time), and where more rows are left than can be read in time or kept.
 """
 
 from __future__ import annotations
@@ -24,14 +25,21 @@ from ckpt.image.errors import ObjectRefused
 from ckpt.image.interface.library import Library, Reducer
 from ckpt.image.interface.turn import LIMIT_S
 from ckpt.image.reducers.raw_instances import attributes_of, slots_of
-from ckpt.image.stdlib.sqlite import REMAINING, has_more_rows, owner_of, set_attributes, transaction_of
+from ckpt.image.stdlib.sqlite import (
+    REMAINING,
+    function_in,
+    has_more_rows,
+    owner_of,
+    set_attributes,
+    transaction_of,
+)
 
 __all__ = ["Cursors", "fill_cursor", "make_cursor"]
 
 _LATEST = [sqlite3.Cursor.__dict__[name] for name in ("description", "lastrowid", "rowcount")]
 """What a cursor tells of its latest statement."""
 _PIECE = 500
-_MOST_ROWS = 1_000_000
+_MOST_ROWS, _MOST_BYTES = 1_000_000, 128 << 20
 _VALUES = (int, float, str, bytes, type(None))
 _REMEDY = "fetch all rows first (fetchall), or read them in pieces (LIMIT), each with a statement of its own"
 _numbers = count()
@@ -119,13 +127,17 @@ def _rows_left(cursor: sqlite3.Cursor, is_in_time: Callable[[], bool]) -> _Rows 
         return "its statement changes the database"
     connection = sqlite3.Cursor.connection.__get__(cursor)
     owner_of(connection, is_disposable=True)
-    factory, rows = cursor.row_factory, _Rows()
+    if function := function_in(connection, referents.text_of_statement(statement)):
+        return f"its statement may call {function!r}, a function of the program"
+    factory, rows, length = cursor.row_factory, _Rows(), 0
     cursor.row_factory = None
     try:
         while piece := sqlite3.Cursor.fetchmany(cursor, _PIECE):
             rows += piece
-            if not is_in_time() or len(rows) > _MOST_ROWS:
-                return f"more rows are left than can be read within {LIMIT_S:.0f} s ({_MOST_ROWS:,} at most)"
+            length += sum(len(value) for row in piece for value in row if type(value) in (str, bytes))
+            if not is_in_time() or len(rows) > _MOST_ROWS or length > _MOST_BYTES:
+                most = f"{_MOST_ROWS:,} rows, or {_MOST_BYTES >> 20} MiB, at most"
+                return f"more rows are left than can be read within {LIMIT_S:.0f} s ({most})"
     finally:
         cursor.row_factory = factory
     if not is_in_time():

@@ -1,7 +1,8 @@
 """The one interface for libraries: a class says what is special for one library; a registry finds the class.
 
     library     the base class of all such classes. Start reading here
-    registry    the table of libraries, to which other distributions add by entry points
+    table       which class serves which library, of those that ckpt knows
+    registry    finds the class; other distributions add theirs by entry points
     mappings    what is mapped into this process
     turn        what a forked child reads first, while the program stands still
     transient   objects and functions at which no image is taken, because they last for a moment

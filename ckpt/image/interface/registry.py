@@ -1,10 +1,10 @@
-"""The only table of libraries: which class (:class:`ckpt.image.interface.library.Library`) serves which library.
+"""The registry of libraries: which class (:class:`ckpt.image.interface.library.Library`) serves which library.
 
-The table maps the name of a top-level module to the path of a class, ``"module:Class"``. The class is imported when the
-program has imported the library, so no class makes the start of a rank later. Other distributions add to the table by entry
-points (group ``ckpt.libraries``; the name of the entry point is that of the top-level module; docs/extending.md). The agent
-looks them up once, before ranks are forked (:func:`look_for_extensions`). Classes of other distributions come before those
-of ckpt, for the same library too.
+A table (:mod:`ckpt.image.interface.table`) maps the name of a top-level module to the path of a class, ``"module:Class"``.
+The class is imported when the program has imported the library, so no class makes the start of a rank later. Other
+distributions add to the table by entry points (group ``ckpt.libraries``; the name of the entry point is that of the
+top-level module; docs/extending.md). The agent looks them up once, before ranks are forked (:func:`look_for_extensions`).
+Classes of other distributions come before those of ckpt, for the same library too.
 
 A class that cannot be used, because its module cannot be imported or holds no such class, never breaks a job: the rank
 prints one warning, and ckpt's own class for the library, if there is one, serves it.
@@ -12,8 +12,6 @@ prints one warning, and ckpt's own class for the library, if there is one, serve
 Modules that use the table: :mod:`ckpt.image.interface.transient` (moments to avoid), :mod:`ckpt.image.process.settings`,
 :mod:`ckpt.replay.state` (registered objects),
 :mod:`ckpt.image.pickling.pickler` (types), :mod:`ckpt.capture.threads`, :mod:`ckpt.image.modules.package_baseline`.
-
-This module is long because it has the table of all libraries.
 """
 
 from __future__ import annotations
@@ -28,141 +26,16 @@ from ckpt.compat import accelerators
 from ckpt.compat.stdlib import is_initializing
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import InPlace, Library, Reducer, merged
+from ckpt.image.interface.table import BUILT_IN
 from ckpt.image.lowlevel.inspect_raw import namespace_of
 
 __all__ = ["GROUP", "Registry", "libraries", "look_for_extensions"]
 
 GROUP = "ckpt.libraries"
 
-_STANDARD = "ckpt.image.stdlib.standard"
-_IPC = "ckpt.image.ipc.library"
-_REGISTERED = "ckpt.image.stdlib.registered"
-_HANDLES = "ckpt.image.handles"
-_LOOPS = "ckpt.image.loops.library"
-_POOLS = "ckpt.image.pools"
-_DATA = "ckpt.image.libraries"
-_PYTORCH = "ckpt.image.pytorch"
-_JOBLIB = "ckpt.image.joblib"
-_COMPILED = "ckpt.image.compiled"
-_TOOLS = "ckpt.image.tools"
-_FRAMEWORKS = "ckpt.image.frameworks"
 _LISTS = ("harmless_threads", "left_out_threads", "transient_types", "lock_types", "id_tables")
 _AT_ONCE = frozenset(accelerators.TLS)
 """Modules of which a program's own module, while it is being imported, may make objects that are to be seen."""
-BUILT_IN = {
-    # the standard library: by the names of the modules in C, which may be imported without those in Python
-    **dict.fromkeys(accelerators.DIGESTS, f"{_STANDARD}:Digests"),
-    **dict.fromkeys(accelerators.COMPRESSION, f"{_STANDARD}:Compression"),
-    **dict.fromkeys(accelerators.PLAIN_SOCKETS, f"{_IPC}:Sockets"),
-    **dict.fromkeys(accelerators.TLS, f"{_IPC}:Tls"),
-    "asyncio.sslproto": f"{_IPC}:TlsOfAsyncio",
-    accelerators.SELECT: f"{_IPC}:Selectors",
-    **dict.fromkeys(("subprocess", "multiprocessing", "multiprocess"), f"{_STANDARD}:Processes"),
-    accelerators.ELEMENT_TREE: f"{_STANDARD}:ElementTree",
-    accelerators.PROFILER: f"{_STANDARD}:Profiles",
-    accelerators.TOKENIZER: f"{_STANDARD}:Tokenizer",
-    "asyncio": f"{_LOOPS}:AsyncIO",
-    "logging": f"{_STANDARD}:Logging",
-    "mmap": f"{_HANDLES}.file_maps:FileMaps",
-    "ctypes": f"{_HANDLES}.ctypes_library:Ctypes",
-    "multiprocessing.shared_memory": f"{_HANDLES}.shared_memory:SharedMemory",
-    "multiprocessing.heap": f"{_HANDLES}.shared_heap:SharedHeap",
-    "multiprocessing.synchronize": f"{_HANDLES}.semaphores:Semaphores",
-    "multiprocessing.sharedctypes": f"{_HANDLES}.semaphores:SynchronizedTypes",
-    "multiprocessing.connection": f"{_POOLS}.plumbing:Connections",
-    "multiprocessing.queues": f"{_POOLS}.plumbing:Queues",
-    "multiprocessing.context": f"{_POOLS}.plumbing:Contexts",
-    "multiprocessing.forkserver": f"{_POOLS}.plumbing:ForkServers",
-    "multiprocessing.spawn": f"{_POOLS}.plumbing:Spawned",
-    "multiprocessing.managers": f"{_POOLS}.managers:Managers",
-    "multiprocessing.pool": f"{_POOLS}.process_pools:ProcessPools",
-    "concurrent.futures.process": f"{_POOLS}.executors:Executors",
-    "posix": f"{_HANDLES}.directories:Directories",
-    "types": f"{_STANDARD}:Awaitables",
-    "pyexpat": f"{_STANDARD}:Expat",
-    "threading": f"{_STANDARD}:Threading",
-    "sqlite3": f"{_STANDARD}:Sqlite",
-    "sqlite3.dbapi2": f"{_HANDLES}.cursors:Cursors",
-    # those with settings, in the order in which these are put back
-    "copyreg": f"{_REGISTERED}:CopyReg",
-    "abc": f"{_REGISTERED}:VirtualSubclasses",
-    "xml.etree.ElementTree": f"{_REGISTERED}:Namespaces",
-    "locale": f"{_STANDARD}:Locale",
-    "csv": f"{_STANDARD}:Csv",
-    "decimal": f"{_STANDARD}:Decimal",
-    accelerators.RANDOM: f"{_STANDARD}:Random",
-    # installed
-    "numpy": f"{_DATA}.numpy:NumPy",
-    "pandas": f"{_DATA}.pandas:Pandas",
-    "matplotlib": f"{_DATA}.matplotlib:Matplotlib",
-    "numba": f"{_DATA}.numba:Numba",
-    "numba.cuda.cudadrv.devicearray": f"{_PYTORCH}.gpu_arrays:NumbaCuda",
-    "cupy": f"{_PYTORCH}.gpu_arrays:Cupy",
-    "jax": f"{_PYTORCH}.gpu_arrays:Jax",
-    "triton.runtime.jit": f"{_PYTORCH}.triton:Triton",
-    "torch": f"{_PYTORCH}.library:Torch",
-    "torch.cuda": f"{_PYTORCH}.cuda:Cuda",
-    "torch.utils.data.dataloader": f"{_PYTORCH}.loaders:Loaders",
-    "torch.distributed.distributed_c10d": f"{_PYTORCH}.distributed:Distributed",
-    "h5py": f"{_DATA}.h5py:H5py",
-    "netCDF4": f"{_DATA}.netCDF4:NetCDF4",
-    "PIL": f"{_DATA}.pillow:Pillow",
-    "fsspec": f"{_DATA}.fsspec:Fsspec",
-    "gmpy2": f"{_DATA}.gmpy2:Gmpy2",
-    "numexpr": f"{_COMPILED}.numexpr:NumExpr",
-    "lightgbm": f"{_COMPILED}.lightgbm:LightGBM",
-    "lxml": f"{_COMPILED}.lxml:Lxml",
-    "cryptography": f"{_COMPILED}.cryptography:Cryptography",
-    "aiohttp": f"{_COMPILED}.aio_libs:Aiohttp",
-    "frozenlist": f"{_COMPILED}.aio_libs:Frozenlist",
-    "multidict": f"{_COMPILED}.aio_libs:Multidict",
-    "rdkit": f"{_COMPILED}.rdkit:RDKit",
-    "spacy": f"{_COMPILED}.spacy:Spacy",
-    "wrapt": f"{_COMPILED}.wrapt:Wrapt",
-    "pyarrow": f"{_COMPILED}.pyarrow:PyArrow",
-    "tables": f"{_COMPILED}.tables:Tables",
-    "scipy": f"{_COMPILED}.scipy:SciPy",
-    **dict.fromkeys(("scipy.integrate", "scipy.optimize"), f"{_COMPILED}.scipy:Solvers"),
-    "xgboost": f"{_COMPILED}.xgboost:XGBoost",
-    "cython_runtime": f"{_TOOLS}.cython:Cython",
-    "Bio": f"{_TOOLS}.science:Biopython",
-    "statsmodels": f"{_TOOLS}.science:Statsmodels",
-    "astropy": f"{_TOOLS}.science:Astropy",
-    "gymnasium": f"{_TOOLS}.science:Gymnasium",
-    "sqlalchemy": f"{_FRAMEWORKS}.sqlalchemy:Sqlalchemy",
-    "dask": f"{_FRAMEWORKS}.dask:Dask",
-    "distributed": f"{_FRAMEWORKS}.dask:Distributed",
-    "absl": f"{_FRAMEWORKS}.absl:Absl",
-    "structlog": f"{_FRAMEWORKS}.structlog:Structlog",
-    "igraph": f"{_FRAMEWORKS}.igraph:Igraph",
-    "shapely": f"{_FRAMEWORKS}.shapely:Shapely",
-    "MDAnalysis": f"{_FRAMEWORKS}.mdanalysis:MDAnalysis",
-    "pydantic_core": f"{_FRAMEWORKS}.pydantic_core:PydanticCore",
-    "diskcache": f"{_TOOLS}.diskcache:Diskcache",
-    "pyfakefs": f"{_TOOLS}.pyfakefs:PyFakeFs",
-    "regex": f"{_COMPILED}.regex:Regex",
-    "filelock": f"{_TOOLS}.filelock:FileLock",
-    "fastrlock": f"{_COMPILED}.fastrlock:FastRLock",
-    "loguru": f"{_TOOLS}.loguru:Loguru",
-    "tqdm": f"{_TOOLS}.tqdm:Tqdm",
-    "uvloop": f"{_TOOLS}.uvloop:Uvloop",
-    **dict.fromkeys(
-        ("joblib.externals.loky.process_executor", "loky.process_executor"), f"{_JOBLIB}.loky:Loky"
-    ),
-    "joblib.executor": f"{_JOBLIB}.loky:Joblib",
-    "zmq": f"{_TOOLS}.zmq:Zmq",
-    **dict.fromkeys(("pytest", "_pytest", "pluggy"), f"{_TOOLS}.pytest:Pytest"),
-    "coverage": f"{_TOOLS}.coverage:Coverage",
-    "django": f"{_TOOLS}.django:Django",
-    "lark": f"{_TOOLS}.id_tables:Lark",
-    "parsimonious": f"{_TOOLS}.id_tables:Parsimonious",
-    "pulp": f"{_TOOLS}.id_tables:Pulp",
-    "sqlglot": f"{_TOOLS}.id_tables:Sqlglot",
-    "transitions": f"{_TOOLS}.id_tables:Transitions",
-    "gevent": f"{_TOOLS}.gevent:Gevent",
-    "greenlet": f"{_TOOLS}.greenlet:Greenlet",
-    "warnings": f"{_STANDARD}:Warnings",  # last: warnings of the other classes must not meet the program's filters
-}
 
 
 class Registry:

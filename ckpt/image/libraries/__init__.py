@@ -2,7 +2,7 @@
 ones.
 
 A module has the name of its library. A library may fit more than one such room: the table
-:data:`ckpt.image.interface.registry.BUILT_IN` says where each is.
+:data:`ckpt.image.interface.table.BUILT_IN` says where each is.
 
 Not here: how the class of a library is found (:mod:`ckpt.image.interface`).
 """

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sqlite3
 import sys
 from _thread import get_ident
@@ -251,6 +252,29 @@ def _definitions_of(pickler: Any, connection: sqlite3.Connection, path: str) -> 
             "function that you register with ckpt.on_restart"
         )
     return [definition for definition in found.values() if definition is not None]
+
+
+def function_in(connection: sqlite3.Connection, text: str) -> str | None:
+    """A function or aggregate of the program that a statement of this text may call: itself, or by what it names, such as a
+    view."""
+    defined = _definitions.get(id(connection), {}).items()
+    names = {
+        name for (name, _), (kind, *_) in defined if kind != "create_collation" and REMAINING not in name
+    }
+    if not names:
+        return None
+    made: dict[str, str] = {}
+    for _, database, _ in _ask(connection, "PRAGMA database_list"):
+        quoted = database.replace('"', '""')
+        rows = _ask_if_possible(connection, f'SELECT tbl_name, sql FROM "{quoted}".sqlite_master')
+        for name, definition in rows:
+            made[name.lower()] = made.get(name.lower(), "") + (definition or "")
+    words, texts = set[str](), [text]
+    while texts:
+        fresh = {*re.findall(r"\w+", texts.pop().lower())} - words
+        words |= fresh
+        texts += [made[word] for word in fresh & made.keys()]
+    return min(names & words, default=None)
 
 
 def _ask_if_possible(connection: sqlite3.Connection, statement: str) -> list[tuple[Any, ...]]:

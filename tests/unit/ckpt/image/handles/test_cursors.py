@@ -19,6 +19,7 @@ from ckpt.image.handles.cursors import Cursors
 from ckpt.image.interface import turn
 from ckpt.image.interface.registry import libraries
 from ckpt.image.interface.turn import Turn
+from ckpt.image.stdlib.sqlite import record_definitions
 from tests.unit.ckpt.image.support import copy_of, image_failure, resumed_output
 
 
@@ -112,7 +113,8 @@ def test_functions_that_give_rows_are_not_functions_of_the_program(library: Curs
     [
         ("WITH x AS (VALUES (1), (2)) INSERT INTO t SELECT * FROM x RETURNING a", {}, "changes the database"),
         ('SELECT 1 AS "a [half]" UNION SELECT 2', {"detect_types": sqlite3.PARSE_COLNAMES}, "are converted"),
-        ("SELECT 1 UNION ALL SELECT fails()", {}, "user-defined function raised"),
+        ("SELECT 1 UNION ALL SELECT Own()", {}, "may call 'own', a function of the program"),
+        ("SELECT * FROM shown", {}, "may call 'own'"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_to_do(
@@ -122,14 +124,19 @@ def test_what_cannot_be_read_is_refused_with_what_to_do(
     options: dict[str, Any],
     reason: str,
 ) -> None:
+    """Functions of the program would be called by the copy, too: what they count or write came twice, or too early."""
+    record_definitions()
     monkeypatch.setitem(sqlite3.converters, "HALF", lambda value: int(value) / 2 + 0j)
     with closing(sqlite3.connect(":memory:", isolation_level=None, **options)) as connection:
         connection.execute("CREATE TABLE t (a)")
-        connection.create_function("fails", 0, lambda: rows.pop())
-        rows: list[int] = [2]
+        connection.create_function("own", 0, lambda: called.append(1))
+        connection.execute("CREATE TEMP VIEW shown AS SELECT 1 UNION ALL SELECT own()")
+        called: list[int] = []
         cursor = connection.cursor().execute(statement)
+        so_far = len(called)
         with pytest.raises(ObjectRefused, match=rf"(?s){reason}.*fetchall"):
-            copied(library, (cursor, rows.clear()))
+            copied(library, cursor)
+        assert len(called) == so_far
 
 
 def test_a_text_factory_of_the_program_is_refused(library: Cursors) -> None:
@@ -163,7 +170,7 @@ def test_without_a_fork_the_rows_are_left_to_the_program(library: Cursors) -> No
 
 
 def test_a_statement_of_another_layout_counts_as_one_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(referents, "_asks_whether_it_only_reads", lambda: None)
+    monkeypatch.setattr(referents, "_questions_to_sqlite", lambda: None)
     assert not referents.only_reads(object())
 
 

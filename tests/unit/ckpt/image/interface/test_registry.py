@@ -12,7 +12,8 @@ import pytest
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface import registry
 from ckpt.image.interface.library import InPlace, Library, by_name, later
-from ckpt.image.interface.registry import BUILT_IN, Registry
+from ckpt.image.interface.registry import Registry
+from ckpt.image.interface.table import BUILT_IN
 from ckpt.libraries import Library as PublicLibrary
 
 
