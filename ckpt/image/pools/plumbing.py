@@ -170,9 +170,8 @@ def preparation_data(name: str) -> Any:
     offered = [finder.for_children for finder in sys.meta_path if hasattr(finder, "for_children")]
     if offered:
         data["ckpt_finders"] = offered
-        if (
-            name == "ignore"
-        ):  # a fork server, which is not given them: it leaves the import of the program to its children
+        # A fork server is not given them: it leaves the import of the program to its children
+        if name == "ignore":
             data.pop("init_main_from_path", None)
     return data
 

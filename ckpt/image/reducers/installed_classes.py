@@ -61,13 +61,8 @@ _KEYED = (dict, set, frozenset)
 _NO_PARTS = frozenset(
     {
         *(int, float, bool, complex, str, bytes, type(None), tuple, frozenset),
-        *(
-            types.FunctionType,
-            types.BuiltinFunctionType,
-            types.MethodType,
-            types.ModuleType,
-            functools.partial,
-        ),
+        *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
+        functools.partial,
     }
 )
 # Results of _is_in_python and _author. They grow only in a forked child, which ends soon.
