@@ -35,7 +35,6 @@ from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.frames import _frames
 from ckpt.image.frames.stack import Stack
 from ckpt.image.interface.registry import libraries, look_for_extensions
-from ckpt.image.interface.turn import Turn
 from ckpt.image.modules import held_locks, package_baseline, package_changes, search_path, standard_changes
 from ckpt.image.modules.plain_values import leave_out_not_plain, leave_out_unsavable
 from ckpt.image.modules.references import References, process_references
@@ -156,6 +155,8 @@ def fork(noted: bytes | None = None, others: StoppedThreads | None = None) -> in
     noted = moment.note() if noted is None else noted
     if not libraries.has_to_read():
         return _fork(noted, others)
+    from ckpt.image.interface.turn import Turn
+
     turn = Turn()
     pid = _fork(noted, others)
     if pid == 0:

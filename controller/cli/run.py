@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.controller.cli import host_flags, redundancy, submit
 from ckpt.controller.cli.command import Command
-from ckpt.controller.cli.hosts import notes, takeover
+from ckpt.controller.cli.hosts import notes
 from ckpt.controller.cli.hosts import options as host_options
 from ckpt.controller.errors import EXIT_NOT_WRITTEN, EXIT_UNREAD, NoSuchJob, UsageError
 from ckpt.controller.launch.spawning import DEFAULT_ENTRY, Interpreter, Spawned, new_hash_seed, spawn_agent
@@ -235,6 +235,7 @@ def _continue_job(
     or_start: bool,
 ) -> int:
     from ckpt.controller.cli.common import usable_with_files, was_reported
+    from ckpt.controller.cli.hosts import takeover
     from ckpt.controller.launch.whereabouts import claim, clear, end_late, is_away
     from ckpt.controller.supervision import past
     from ckpt.undo.selection.patterns import is_recorded

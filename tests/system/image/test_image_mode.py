@@ -96,7 +96,9 @@ def test_an_image_keeps_nothing_of_the_program_alive_whether_it_is_taken_or_fail
     assert job.finish() == 0, job.report()
     assert job.output(0).split() == ["True"] * 6
     reasons = [event["reason"] for event in job.events("failed")]
-    assert reasons and all("a cursor in the middle of its results" in reason for reason in reasons), reasons
+    assert reasons and all(
+        "a cursor of sqlite3 in the middle of its results" in reason for reason in reasons
+    ), reasons
 
 
 def test_a_checkpoint_ends_no_statement_of_the_program(start: Start, tmp_path: Path) -> None:
@@ -125,7 +127,10 @@ def test_a_checkpoint_ends_no_statement_of_the_program(start: Start, tmp_path: P
     job = start(app, ranks=1)
     assert job.finish() == 0, job.report()
     assert job.output(0) == "0 [(2,)] 2\n"
-    assert any("a cursor in the middle of its results" in event["reason"] for event in job.events("failed"))
+    assert any(
+        "a cursor of sqlite3 in the middle of its results" in event["reason"]
+        for event in job.events("failed")
+    )
 
 
 def test_the_mode_is_in_the_status(start: Start, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_rank_imports_what_it_needs(rank: dict[str, Any]) -> None:
     imported = set(rank["at_start"]) - imported_by_python()
     assert of(imported, tuple(SELDOM_NEEDED)) == []
     assert of(imported, NOT_RANKS) == []
-    assert len(of(imported, ("ckpt",))) <= 350
+    assert len(of(imported, ("ckpt",))) <= 352
     assert len(imported) - len(of(imported, ("ckpt",))) <= 112
 
 
@@ -178,7 +178,7 @@ def test_the_command_imports_nothing_that_only_ranks_need(tmp_path: Path) -> Non
     assert run.returncode == 0, run.stderr
     imported = set(json.loads(run.stdout)) - imported_by_python()
     assert of(imported, (*SELDOM_NEEDED, *ONLY_RANKS)) == []
-    assert len(of(imported, ("ckpt",))) <= 97
+    assert len(of(imported, ("ckpt",))) <= 99
 
 
 def test_a_module_in_c_that_was_not_built_again_is_named_with_the_remedy(tmp_path: Path) -> None:
