@@ -89,7 +89,6 @@ _READERS: dict[type, tuple[str, ...]] = {
 }
 """Calls of buffers and text layers over connections that can be made again: what they have taken of a line is found."""
 
-
 _Read = Callable[[int], list[Any]]
 """Reads so many entries of the evaluation stack. Raises LookupError: the thread has left the frame."""
 
