@@ -169,7 +169,8 @@ def _port(work: Callable[[Any, Inbox, Mapping[str, Any]], Any], rank: int) -> Ca
             with port.lock:
                 port.wait(1_000_000)
         if options.get("counters"):
-            print(rank, {name: value for name, value in port.counters().items() if value})
+            with port.lock:
+                print(rank, {name: value for name, value in port.counters().items() if value})
         return result
 
     side.__name__ = work.__name__

@@ -477,7 +477,8 @@ class Port:
             self._flush(now_ns)
 
     def counters(self) -> dict[str, int]:
-        """Counters of the endpoint, the wire and the port, by name."""
+        """Counters of the endpoint, the wire and the port, by name. It is called under the lock: the wire looks after its
+        connections first."""
         own = self.counts | {"frames_refused": self._refused.refused}
         if self.express is not None:
             own |= {"express_sent": self.express.sent, "express_received": self.express.taken}

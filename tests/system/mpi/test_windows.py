@@ -186,7 +186,9 @@ COUNTING = """
                 win.Put(np.full(1, known, "q"), 1, 1)
         win.Put(np.ones(1, "q"), 1, 2)
         win.Unlock_all()
-        assert comm._engine.progress.port.counters()["window_reads"] > 0 or not direct
+        port = comm._engine.progress.port
+        with port.lock:
+            assert port.counters()["window_reads"] > 0 or not direct
         print("only grew")
     comm.Barrier()
 """

@@ -92,6 +92,12 @@ class World:
                 self.port.wait()
         return sequence
 
+    def counters(self) -> dict[str, int]:
+        """Those of the port. Under the lock: when the helper used the wire meanwhile, ZeroMQ's own thread stopped for ever
+        now and then."""
+        with self.port.lock:
+            return self.port.counters()
+
     def settle(self) -> None:
         """Wait until everything sent is acked."""
         with self.port.lock:
@@ -210,7 +216,7 @@ def _rank_main(
         if settings["helper"]:
             port.start_helper()
         result = program(world, **settings["options"])
-        pipe.send(("result", result, port.counters()))
+        pipe.send(("result", result, world.counters()))
         with port.lock:
             while not control.released:
                 port.wait()

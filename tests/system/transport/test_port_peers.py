@@ -106,7 +106,7 @@ def idle(world: World) -> dict[str, float]:
     """
     exchange(world, count=20, is_last=False)
     time.sleep(0.2)
-    before_s, ticks, began = time.process_time(), world.port.counters()["helper_ticks"], time.monotonic()
+    before_s, ticks, began = time.process_time(), world.counters()["helper_ticks"], time.monotonic()
     if world.rank == 0:
         time.sleep(1.0)
         used_s = time.process_time() - before_s
@@ -117,7 +117,7 @@ def idle(world: World) -> dict[str, float]:
     lasted_s = time.monotonic() - began  # longer than a second on a busy machine
     return {
         "used": used_s / lasted_s,
-        "ticks_a_s": (world.port.counters()["helper_ticks"] - ticks) / lasted_s,
+        "ticks_a_s": (world.counters()["helper_ticks"] - ticks) / lasted_s,
     }
 
 

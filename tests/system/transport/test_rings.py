@@ -29,7 +29,8 @@ COUNTS = """
             assert comm.recv(source=1) == number
         else:
             comm.send(comm.recv(source=0), 0)
-    counters = current().port.counters()
+    with current().port.lock:
+        counters = current().port.counters()
     print(counters.get("ring_sent", 0) > 200, counters.get("express_sent", 0) > 100)
 """
 
