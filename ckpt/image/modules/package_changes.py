@@ -150,9 +150,8 @@ class Changed:
     def leave_out(self, kind: str, package: str, variables: list[str], reason: str) -> None:
         more = len(variables) - _MOST_NAMED
         named = [*variables[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
-        kind = (
-            "changed" if package in self.compiled else kind
-        )  # all else that has changed there is not kept either
+        if package in self.compiled:  # all else that has changed there is not kept either
+            kind = "changed"
         self.left_out.append({"kind": kind, "package": package, "variables": named, "reason": reason})
 
     def give_up(self, package: str, changes: list[Change]) -> None:

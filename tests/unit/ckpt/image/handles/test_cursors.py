@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import threading
@@ -19,7 +20,7 @@ from ckpt.image.handles.cursors import Cursors
 from ckpt.image.interface import turn
 from ckpt.image.interface.registry import libraries
 from ckpt.image.interface.turn import Turn
-from ckpt.image.stdlib.sqlite import record_definitions
+from ckpt.image.stdlib import sqlite
 from tests.unit.ckpt.image.support import copy_of, image_failure, resumed_output
 
 
@@ -101,6 +102,29 @@ def test_cursors_of_other_threads_and_of_derived_classes(library: Cursors, tmp_p
     thread.join()
 
 
+def test_a_program_without_cursors_is_not_looked_through_for_each_image(
+    library: Cursors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    look = gc.get_referrers
+    monkeypatch.setattr(gc, "get_referrers", lambda *classes: looks.append(len(classes)) or look(*classes))
+
+    class Own(sqlite3.Cursor):
+        pass
+
+    gc.collect()  # classes and cursors of other tests
+    for _ in range(3):  # the first image makes tables that refer to the classes, too
+        assert copied(library, [1]) == [1]
+    before = len(looks)
+    copied(library, [1])
+    assert len(looks) == before
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for cls in (sqlite3.Cursor, Own):
+            cursor = connection.cursor(cls).execute("SELECT 1 UNION SELECT 2")
+            assert copied(library, (connection, cursor))[1].fetchall() == [(1,), (2,)]
+            del cursor
+
+
 def test_functions_that_give_rows_are_not_functions_of_the_program(library: Cursors) -> None:
     connection = sqlite3.connect(":memory:")
     _, made = copied(library, (connection, connection.execute("SELECT 1 UNION SELECT 2")))
@@ -125,11 +149,13 @@ def test_what_cannot_be_read_is_refused_with_what_to_do(
     reason: str,
 ) -> None:
     """Functions of the program would be called by the copy, too: what they count or write came twice, or too early."""
-    record_definitions()
     monkeypatch.setitem(sqlite3.converters, "HALF", lambda value: int(value) / 2 + 0j)
     with closing(sqlite3.connect(":memory:", isolation_level=None, **options)) as connection:
         connection.execute("CREATE TABLE t (a)")
-        connection.create_function("own", 0, lambda: called.append(1))
+        function = ("own", 0, lambda: called.append(1))
+        connection.create_function(*function)
+        recorded = {("own", 0): ("create_function", function, {})}
+        monkeypatch.setitem(sqlite._definitions, id(connection), recorded)
         connection.execute("CREATE TEMP VIEW shown AS SELECT 1 UNION ALL SELECT own()")
         called: list[int] = []
         cursor = connection.cursor().execute(statement)
