@@ -1,8 +1,9 @@
-/* What express_send.c and express_receive.c have in common: numbers in slots, counters, the checksum. */
+/* What express_send.c and express_receive.c have in common: numbers in slots, counters. */
 
 #ifndef CKPT_TRANSPORT_EXPRESS_NUMBERS_H
 #define CKPT_TRANSPORT_EXPRESS_NUMBERS_H
 
+#include "../protocol/checksum.h"
 #include "express.h"
 
 #include <stdint.h>
@@ -105,8 +106,6 @@ static inline PyObject *link_of(const Express *express, PyObject *rank)
                ? link
                : NULL;
 }
-
-uint32_t express_crc32(const unsigned char *at, size_t size);
 
 /* Timeout.rto_ns() where nothing has expired in a row.  `srtt`, `var`: the estimate of round trips, as it is or is about to be. */
 long long express_rto_ns(Reading *state, PyObject *timeout, long long srtt, long long var);

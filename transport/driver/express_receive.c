@@ -29,7 +29,7 @@ static int open_header(PyObject *frame, Header *header)
     if (!PyBytes_CheckExact(frame) || PyBytes_GET_SIZE(frame) < HEADER) return 0;
     const unsigned char *at = (unsigned char *)PyBytes_AS_STRING(frame);
     if (get_number(at + 4, 4) != (MAGIC | MESSAGES << 16)) return 0; /* magic, kind, no flags */
-    if (get_number(at, 4) != express_crc32(at + 4, (size_t)PyBytes_GET_SIZE(frame) - 4)) return 0;
+    if (get_number(at, 4) != checksum(0, at + 4, (size_t)PyBytes_GET_SIZE(frame) - 4)) return 0;
     header->job = get_number(at + 8, 8);
     header->source = (uint32_t)get_number(at + 16, 4);
     header->target = (uint32_t)get_number(at + 20, 4);

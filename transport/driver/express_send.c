@@ -10,51 +10,7 @@
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-static PyObject *name_append, *frames_sent, *encode_messages, *zlib_crc32;
-static uint32_t sums[8][256];
-
-/* ---- the checksum ---------------------------------------------------------------------------------------------------------- */
-
-/* zlib's: several times as fast, but for a call.  It may give up the interpreter's lock; the port's lock keeps all others out. */
-static int sum_of_zlib(const unsigned char *at, size_t size, uint32_t *sum)
-{
-    PyObject *view = PyMemoryView_FromMemory((char *)at, (Py_ssize_t)size, PyBUF_READ);
-    PyObject *found = view ? PyObject_CallOneArg(zlib_crc32, view) : NULL;
-    unsigned long number = found ? PyLong_AsUnsignedLong(found) : 0;
-    Py_XDECREF(found);
-    Py_XDECREF(view);
-    if (PyErr_Occurred()) {
-        PyErr_Clear(); /* no memory: the table needs none */
-        return 0;
-    }
-    *sum = (uint32_t)number;
-    return 1;
-}
-
-uint32_t express_crc32(const unsigned char *at, size_t size)
-{
-    enum { LONG = 1 << 10 };
-    uint32_t sum = 0xFFFFFFFFu;
-    if (size >= LONG && sum_of_zlib(at, size, &sum)) return sum;
-    for (; size >= 8; size -= 8, at += 8) {
-        uint32_t low = (sum ^ ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24));
-        sum = sums[7][low & 255] ^ sums[6][low >> 8 & 255] ^ sums[5][low >> 16 & 255] ^ sums[4][low >> 24] ^ sums[3][at[4]] ^
-              sums[2][at[5]] ^ sums[1][at[6]] ^ sums[0][at[7]];
-    }
-    while (size--) sum = sums[0][(sum ^ *at++) & 255] ^ sum >> 8;
-    return ~sum;
-}
-
-static void prepare_sums(void)
-{
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t sum = i;
-        for (int bit = 0; bit < 8; bit++) sum = sum & 1 ? 0xEDB88320u ^ sum >> 1 : sum >> 1;
-        sums[0][i] = sum;
-    }
-    for (uint32_t i = 0; i < 256; i++)
-        for (int table = 1; table < 8; table++) sums[table][i] = sums[0][sums[table - 1][i] & 255] ^ sums[table - 1][i] >> 8;
-}
+static PyObject *name_append, *frames_sent, *encode_messages;
 
 static void put_number(unsigned char **at, uint64_t number, int bytes)
 {
@@ -104,7 +60,7 @@ static PyObject *frame_of(PyObject *ident, const long long stamp[3], long long s
     put_number(&at, 1, 4);
     put_number(&at, (uint64_t)size, 4);
     memcpy(at, PyBytes_AS_STRING(message), (size_t)size);
-    uint32_t sum = express_crc32(begin + 4, (size_t)(HEADER + size - 4));
+    uint32_t sum = checksum(0, begin + 4, (size_t)(HEADER + size - 4));
     put_number(&begin, sum, 4);
     return frame;
 }
@@ -305,14 +261,11 @@ long long express_append(const Express *express, PyObject *dst, PyObject *messag
 
 int express_prepare_send(void)
 {
-    prepare_sums();
+    checksum_prepare();
     PyObject *module = PyImport_ImportModule("ckpt.transport.protocol.frames");
     encode_messages = module ? PyObject_GetAttrString(module, "encode_messages") : NULL;
     Py_XDECREF(module);
-    PyObject *zlib = PyImport_ImportModule("zlib");
-    zlib_crc32 = zlib ? PyObject_GetAttrString(zlib, "crc32") : NULL;
-    Py_XDECREF(zlib);
-    return encode_messages && zlib_crc32 && (name_append = PyUnicode_InternFromString("append")) &&
+    return encode_messages && (name_append = PyUnicode_InternFromString("append")) &&
                    (frames_sent = PyUnicode_InternFromString("frames_sent"))
                ? 0
                : -1;

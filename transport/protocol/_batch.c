@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#define VARIED 0xFFFFFFFFu
+#include "checksum.h"
 
-static PyObject *crc32; /* zlib's */
+#define VARIED 0xFFFFFFFFu
 
 static uint32_t little(const unsigned char *at)
 {
@@ -21,16 +21,19 @@ static void put_little(unsigned char *at, uint32_t value)
 }
 
 /* Write the crc32 of the rest of a frame into its first four bytes.  No other code has a reference to the frame yet. */
-static int seal(PyObject *frame)
+static void seal(PyObject *frame)
 {
-    char *start = PyBytes_AS_STRING(frame);
-    PyObject *rest = PyMemoryView_FromMemory(start + 4, PyBytes_GET_SIZE(frame) - 4, PyBUF_READ);
-    PyObject *sum = rest ? PyObject_CallOneArg(crc32, rest) : NULL;
-    Py_XDECREF(rest);
-    if (!sum) return -1;
-    put_little((unsigned char *)start, (uint32_t)PyLong_AsUnsignedLong(sum));
-    Py_DECREF(sum);
-    return PyErr_Occurred() ? -1 : 0;
+    unsigned char *start = (unsigned char *)PyBytes_AS_STRING(frame);
+    put_little(start, checksum(0, start + 4, (size_t)PyBytes_GET_SIZE(frame) - 4));
+}
+
+static PyObject *crc32(PyObject *Py_UNUSED(self), PyObject *data)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) return NULL;
+    uint32_t sum = checksum(0, view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(sum);
 }
 
 static int all_bytes(PyObject *list)
@@ -92,7 +95,7 @@ static PyObject *join(PyObject *Py_UNUSED(self), PyObject *args)
         memcpy(at, PyBytes_AS_STRING(message), (size_t)PyBytes_GET_SIZE(message));
         at += PyBytes_GET_SIZE(message);
     }
-    if (seal(frame)) Py_CLEAR(frame);
+    seal(frame);
 done:
     Py_DECREF(list);
     return frame;
@@ -136,6 +139,7 @@ static PyObject *split(PyObject *Py_UNUSED(self), PyObject *args)
 }
 
 static PyMethodDef functions[] = {
+    {"crc32", crc32, METH_O, "crc32(data, /) -> int\n\nAs zlib.crc32(data).  `data`: bytes, or a contiguous buffer."},
     {"common_length", common_length, METH_O, "common_length(messages, /) -> int\n\n"
      "The length in bytes that all messages have, or VARIED.  TypeError: one is no bytes."},
     {"join", join, METH_VARARGS, "join(head, messages, length, /) -> bytes\n\nOne frame; length: by common_length()."},
@@ -155,9 +159,6 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__batch(void)
 {
-    PyObject *zlib = PyImport_ImportModule("zlib");
-    crc32 = zlib ? PyObject_GetAttrString(zlib, "crc32") : NULL;
-    Py_XDECREF(zlib);
-    if (!crc32) return NULL;
+    checksum_prepare();
     return PyModule_Create(&module);
 }

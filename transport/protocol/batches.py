@@ -3,10 +3,11 @@
     common_length(messages)            the length of every message; VARIED if lengths differ, or if several are empty
     join(head, messages, length)       crc32 of the rest, `head`, the table of lengths if VARIED, and the messages
     split(frame, start, count, length) the `count` messages that fill a frame from `start` to its end; None: they do not
+    crc32(data)                        the checksum of all frames, as zlib.crc32
 
-The functions are written in C (`_batch.c`) where that module is built, since their time counts for every message. The
-Python functions below are the specification that the C functions are compared with
-(tests/unit/transport/protocol/test_batches.py); they are used where the C module is missing.
+The functions are written in C (`_batch.c`, `checksum.c`) where that module is built, since their time counts for every
+message. The Python functions below, and zlib's, are the specification that the C functions are compared with
+(tests/unit/transport/protocol/test_batches.py, test_checksum.py); they are used where the C module is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from itertools import accumulate, pairwise
 
 VARIED = 0xFFFFFFFF
 
-__all__ = ["VARIED", "common_length", "join", "split"]
+__all__ = ["VARIED", "common_length", "crc32", "join", "split"]
 
 
 def _common_length(messages: Sequence[bytes]) -> int:
@@ -47,6 +48,6 @@ def _split(frame: bytes, start: int, count: int, length: int) -> list[bytes] | N
 
 
 try:
-    from ckpt.transport.protocol._batch import common_length, join, split
+    from ckpt.transport.protocol._batch import common_length, crc32, join, split
 except ImportError:
-    common_length, join, split = _common_length, _join, _split
+    common_length, crc32, join, split = _common_length, zlib.crc32, _join, _split

@@ -36,11 +36,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import chain
-from zlib import crc32
 
 from ckpt.transport.errors import FrameError
 from ckpt.transport.protocol import batches
 from ckpt.transport.protocol.batches import VARIED as VARIED
+from ckpt.transport.protocol.batches import crc32
 
 Buffer = bytes | bytearray | memoryview
 Ident = tuple[int, int, int, int, int]
