@@ -26,8 +26,9 @@ from ckpt.transport.driver.port import SPIN_LONGEST_NS, Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
 from ckpt.transport.protocol.state import PortState
 from ckpt.transport.protocol.watch import GIVE_UP_NS
+from ckpt.transport.wires import ring
 from ckpt.transport.wires.directwire import DirectWire
-from ckpt.transport.wires.ringwire import RingWire, ring_bytes
+from ckpt.transport.wires.ringwire import RingWire
 from ckpt.transport.wires.wire import Wire
 from ckpt.transport.wires.zmqwire import CurveKeys, ZmqLimits, ZmqWire
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
     from ckpt.rank.runtime import Runtime
     from ckpt.transport.wires.faultinject import FaultPlan
+    from ckpt.transport.wires.ring import FrameLimits
 
 __all__ = ["allow_connections", "is_on_one_host", "open_fast_paths", "open_port"]
 
@@ -93,21 +95,24 @@ def open_port(
 
     _set_clock()
     plan = _faults()
-    config = _config(spec, checksum_payload=plan is not None)
+    options, local_size = spec.get("options", {}), spec["local_size"]
+    has_rings = options.get("wire", "ring") == "ring"
+    capacity = ring.ring_bytes(local_size) if has_rings else ring.RING_BYTES
+    limits = ring.frame_limits(capacity)
+    config = _config(spec, limits, checksum_payload=plan is not None)
     path = os.path.join(spec["runtime_dir"], f"r{spec['rank']}.{spec['incarnation']}")
     keys = CurveKeys.from_secret(key)
-    limits = ZmqLimits(peers=spec["size"])
-    zmq_wire = ZmqWire(f"ipc://{path}", curve=keys, limits=limits, on_refused=on_refused)
+    zmq_limits = ZmqLimits(peers=spec["size"])
+    zmq_wire = ZmqWire(f"ipc://{path}", curve=keys, limits=zmq_limits, on_refused=on_refused)
     wire: Wire = zmq_wire
     rings = None
-    options, local_size = spec.get("options", {}), spec["local_size"]
     spin_ns, pause_ns = waiting(options.get("wait", "auto"), local_size)
-    if options.get("wire", "ring") == "ring":
+    if has_rings:
         wire = rings = RingWire(
             wire,
             spec["rank"],
             key,
-            capacity=ring_bytes(local_size),
+            capacity=capacity,
             pause_ns=pause_ns,
             on_fallback=on_fallback,
         )
@@ -115,7 +120,7 @@ def open_port(
         from ckpt.transport.wires.faultinject import FaultyWire
 
         wire = FaultyWire(wire, plan, spec["rank"])
-    wire = direct = DirectWire(wire, spec["rank"])
+    wire = direct = DirectWire(wire, spec["rank"], from_bytes=limits.payload)
     watcher = far = None
     if spec.get("listen"):  # the job has ranks on other hosts
         from ckpt.transport.driver.linkwatcher import LinkWatcher
@@ -135,9 +140,11 @@ def open_port(
     return port
 
 
-def _config(spec: Mapping[str, Any], *, checksum_payload: bool) -> EndpointConfig:
-    """``checksum_payload``: for injected faults. A local socket does not corrupt."""
+def _config(spec: Mapping[str, Any], limits: FrameLimits, *, checksum_payload: bool) -> EndpointConfig:
+    """``limits``: of the rings. ``checksum_payload``: for injected faults. A local socket does not corrupt."""
     return EndpointConfig(
+        coalesce_bytes=limits.coalesce,
+        large_bytes=limits.large,
         job=int(spec["job_id"], 16),
         rank=spec["rank"],
         size=spec["size"],
@@ -161,7 +168,7 @@ def is_on_one_host(runtime: Runtime) -> bool:
 def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[], bool]:
     """Give the engine its fast paths to the port: for sending, and for a look before a call blocks. Returns the look for a
     program of which several threads wait: by the main thread only, which tells the others of what it has found."""
-    from ckpt.mpi.engine.engine import SEND_CHECK_MASK, SEND_POLL_BYTES
+    from ckpt.mpi.engine.engine import LONGEST_ENVELOPE_BYTES, SEND_CHECK_MASK, SEND_POLL_BYTES
     from ckpt.mpi.engine.quick import arrivals, make_lane
 
     def look() -> bool:
@@ -183,6 +190,7 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
     engine.look = look
     port.on_messages = arrivals(engine)
     engine.direct = port.direct
+    engine.joined_bytes = port.endpoint.config.large_bytes - LONGEST_ENVELOPE_BYTES
     port.on_place, port.on_placed = engine.place, engine.on_placed
     if port.boards is not None:
         from ckpt.mpi.slots.exchange import settle_all

@@ -138,7 +138,7 @@ static int read_config(Express *core, PyObject *endpoint)
                  number_of(config, "message_overhead_bytes", &core->overhead) || number_of(config, "large_bytes", &core->longest);
     Py_XDECREF(job);
     Py_XDECREF(config);
-    enum { LONGEST = 96 << 10 }; /* of longer messages the copies take the time, and a waiting rank does not spin for them */
+    enum { LONGEST = 144 << 10 }; /* of longer messages the copies take the time, and a waiting rank does not spin for them */
     if (core->longest > LONGEST) core->longest = LONGEST;
     core->endpoint = Py_NewRef(endpoint);
     return failed ? -1 : 0;
@@ -222,13 +222,12 @@ static Ring *ring_to(Hot *hot, PyObject *dst, uint64_t bytes)
 /* Send a frame that counts as sent to another host.  0, or -1 with an exception. */
 static int deliver_far(Hot *hot, PyObject *dst, PyObject *frame)
 {
-    PyObject *parts = PyTuple_Pack(1, frame), *taken = NULL;
+    PyObject *parts = frame ? PyTuple_Pack(1, frame) : NULL, *taken = NULL;
     if (parts) {
         PyObject *args[] = {dst, parts};
         taken = PyObject_Vectorcall(hot->send_far, args, 2, NULL);
         Py_DECREF(parts);
     }
-    hot->sent++;
     if (taken && taken != Py_True) {
         PyObject *args[] = {hot->port, dst, frame};
         Py_SETREF(taken, PyObject_VectorcallMethod(name_lost, args, 3, NULL));
@@ -237,21 +236,39 @@ static int deliver_far(Hot *hot, PyObject *dst, PyObject *frame)
     return taken ? 0 : -1;
 }
 
-/* Write a frame that counts as sent.  `ring`: NULL for another host.  0, or -1 with an exception. */
-static int deliver(Hot *hot, Ring *ring, PyObject *dst, PyObject *frame)
+static void add_to_ring(void *with, const void *part, size_t size) { rings->add(with, part, size); }
+
+/* Write a frame that counts as sent into a ring.  0, or -1 with an exception. */
+static int deliver_near(Hot *hot, Ring *ring, PyObject *dst, const Outgoing *frame)
 {
-    if (!ring) return deliver_far(hot, dst, frame);
-    Py_buffer part;
-    if (PyObject_GetBuffer(frame, &part, PyBUF_SIMPLE)) return -1;
-    int code = rings->write(ring, &part, 1);
-    PyBuffer_Release(&part);
-    hot->sent++;
+    RingRecord record;
+    int code = rings->begin(&record, ring, frame->bytes);
+    if (code == TAKEN) {
+        express_parts(frame, add_to_ring, &record);
+        code = rings->end(&record);
+    }
     if (code == TAKEN) return 0;
-    PyObject *args[] = {hot->port, dst, frame};
-    PyObject *done = code == TAKEN_ASLEEP ? PyObject_VectorcallMethod(name_wake, args, 2, NULL)
-                                          : PyObject_VectorcallMethod(name_lost, args, 3, NULL);
+    PyObject *whole = code == TAKEN_ASLEEP ? NULL : express_whole(frame), *args[] = {hot->port, dst, whole}, *done = NULL;
+    if (code == TAKEN_ASLEEP)
+        done = PyObject_VectorcallMethod(name_wake, args, 2, NULL);
+    else if (whole)
+        done = PyObject_VectorcallMethod(name_lost, args, 3, NULL);
+    Py_XDECREF(whole);
     Py_XDECREF(done);
     return done ? 0 : -1;
+}
+
+/* Write a frame that counts as sent, and let go of its messages.  `ring`: NULL for another host.  0, or -1 with an exception. */
+static int deliver(Hot *hot, Ring *ring, PyObject *dst, const Outgoing *frame)
+{
+    PyObject *whole = ring ? NULL : express_whole(frame);
+    Py_XINCREF(ring);
+    int failed = ring ? deliver_near(hot, ring, dst, frame) : deliver_far(hot, dst, whole);
+    hot->sent++;
+    Py_XDECREF(ring);
+    Py_XDECREF(whole);
+    Py_DECREF(frame->messages);
+    return failed;
 }
 
 /* Send an ordinary message: see lane.h. */
@@ -264,17 +281,13 @@ static long long send_ordinary(PyObject *self, PyObject *dst, PyObject *message)
     uint64_t bytes = (uint64_t)PyBytes_GET_SIZE(message) + HEADER, sequence = 0;
     Ring *ring = ring_to(hot, dst, bytes);
     if (!ring && !may_go_far(hot, dst, bytes)) return NOT_SENT;
-    PyObject *frame = express_emit(&hot->core, dst, message, now_ns());
-    if (!frame) return NOT_SENT;
-    memcpy(&sequence, PyBytes_AS_STRING(frame) + 56, 8);
+    Outgoing frame;
+    if (!express_emit(&hot->core, dst, message, now_ns(), &frame)) return NOT_SENT;
+    memcpy(&sequence, frame.head + 56, 8);
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     sequence = __builtin_bswap64(sequence);
 #endif
-    Py_XINCREF(ring);
-    int failed = deliver(hot, ring, dst, frame);
-    Py_DECREF(frame);
-    Py_XDECREF(ring);
-    return failed ? -1 : (long long)sequence;
+    return deliver(hot, ring, dst, &frame) ? -1 : (long long)sequence;
 }
 
 static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -293,12 +306,9 @@ static PyObject *hot_flush(PyObject *self, PyObject *Py_UNUSED(none))
         PyObject *rank = PyTuple_GET_ITEM(GET(link, LINK__ident), 2);
         Ring *ring = ring_to(hot, rank, (uint64_t)bytes);
         if (!ring && !may_go_far(hot, rank, (uint64_t)bytes)) Py_RETURN_FALSE;
-        Py_XINCREF(ring);
-        PyObject *frame = express_transmit(&hot->core, now_ns(), &dst);
-        int failed = frame ? deliver(hot, ring, dst, frame) : 0;
-        Py_XDECREF(ring);
-        if (!frame) Py_RETURN_FALSE;
-        Py_DECREF(frame);
+        Outgoing frame;
+        if (!express_transmit(&hot->core, now_ns(), &dst, &frame)) Py_RETURN_FALSE;
+        int failed = deliver(hot, ring, dst, &frame);
         Py_CLEAR(dst);
         if (failed) return NULL;
     }
@@ -363,16 +373,53 @@ static int sleep_for_far(Hot *hot, long long end_ns)
     return found > 0 && fds[0].revents;
 }
 
-/* The next frame, if one has come by `end_ns`: as above. */
-static PyObject *await_frame(Hot *hot, long long end_ns, long long pause_ns)
+/* What has come: nothing, a frame that is not ordinary, or the messages of one that is. */
+typedef struct {
+    PyObject *frame, *messages, *source;
+} Arrival;
+
+/* Take the next frame of a ring, if there is any.  It is copied out of the ring once: by messages, where it is ordinary. */
+static void take_near(Hot *hot, Arrival *arrival)
 {
-    if (!hot->far) return rings->spin(hot->inbox, end_ns, pause_ns) ? rings->take(hot->inbox) : NULL;
-    PyObject *frame = take_far(hot, 0); /* from here on the descriptor becomes readable for the next one */
-    if (frame || PyErr_Occurred()) return frame;
-    if (!rings->count(hot->inbox)) return sleep_for_far(hot, end_ns) ? take_far(hot, 1) : NULL;
-    if (!rings->spin_also(hot->inbox, end_ns, pause_ns, far_is_due, &hot->far_fd)) return NULL;
-    frame = rings->take(hot->inbox);
-    return frame || PyErr_Occurred() ? frame : take_far(hot, 0);
+    Ring *ring;
+    Incoming frame;
+    while (!arrival->frame && !PyErr_Occurred() && (ring = rings->turn(hot->inbox)) != NULL) {
+        if (rings->peek(ring, frame.at, frame.size) &&
+            (arrival->messages = express_accept(&hot->core, &frame, now_ns(), &arrival->source))) {
+            rings->skip(ring);
+            return;
+        }
+        arrival->frame = rings->next(ring); /* NULL: the ring is damaged, and it is nobody's turn any more */
+    }
+}
+
+/* Take the next frame of another host. */
+static void take_from_far(Hot *hot, int is_due, Arrival *arrival)
+{
+    PyObject *frame = take_far(hot, is_due), *first;
+    if (frame && PyTuple_CheckExact(frame) && PyTuple_GET_SIZE(frame) == 1 && PyBytes_CheckExact(first = PyTuple_GET_ITEM(frame, 0))) {
+        Incoming whole = {{(unsigned char *)PyBytes_AS_STRING(first)}, {(size_t)PyBytes_GET_SIZE(first)}};
+        arrival->messages = express_accept(&hot->core, &whole, now_ns(), &arrival->source);
+    }
+    if (arrival->messages) Py_CLEAR(frame);
+    arrival->frame = frame;
+}
+
+/* Wait for the next frame until `end_ns`. */
+static void await_frame(Hot *hot, long long end_ns, long long pause_ns, Arrival *arrival)
+{
+    if (!hot->far) {
+        if (rings->spin(hot->inbox, end_ns, pause_ns)) take_near(hot, arrival);
+        return;
+    }
+    take_from_far(hot, 0, arrival); /* from here on the descriptor becomes readable for the next one */
+    if (arrival->frame || arrival->messages || PyErr_Occurred()) return;
+    if (!rings->count(hot->inbox)) {
+        if (sleep_for_far(hot, end_ns)) take_from_far(hot, 1, arrival);
+    } else if (rings->spin_also(hot->inbox, end_ns, pause_ns, far_is_due, &hot->far_fd)) {
+        take_near(hot, arrival);
+        if (!arrival->frame && !arrival->messages && !PyErr_Occurred()) take_from_far(hot, 0, arrival);
+    }
 }
 
 /* Look until an ordinary frame has come.  1: its messages are handed over.  0: another frame has come, or the time is over.  -1 with
@@ -380,16 +427,18 @@ static PyObject *await_frame(Hot *hot, long long end_ns, long long pause_ns)
 static int look_until(Hot *hot, long long end_ns, long long pause_ns)
 {
     if (hot->inbox == Py_None || PyList_GET_SIZE(hot->unread)) return 0;
-    PyObject *frame = await_frame(hot, end_ns, pause_ns), *source = NULL;
-    if (!frame) return PyErr_Occurred() ? -1 : 0;
-    PyObject *messages =
-        PyTuple_CheckExact(frame) && PyTuple_GET_SIZE(frame) == 1 ? express_accept(&hot->core, PyTuple_GET_ITEM(frame, 0), now_ns(), &source) : NULL;
-    int failed = messages ? hand_over(hot, source, messages) : PyList_Append(hot->unread, frame);
-    hot->taken += messages != NULL;
-    Py_DECREF(frame);
-    Py_XDECREF(source);
-    Py_XDECREF(messages);
-    return failed ? -1 : messages != NULL;
+    Arrival arrival = {NULL, NULL, NULL};
+    await_frame(hot, end_ns, pause_ns, &arrival);
+    int failed = PyErr_Occurred() != NULL, is_ordinary = arrival.messages != NULL;
+    if (is_ordinary) {
+        failed = hand_over(hot, arrival.source, arrival.messages);
+        hot->taken++;
+    } else if (arrival.frame)
+        failed = PyList_Append(hot->unread, arrival.frame);
+    Py_XDECREF(arrival.frame);
+    Py_XDECREF(arrival.source);
+    Py_XDECREF(arrival.messages);
+    return failed ? -1 : is_ordinary;
 }
 
 static PyObject *hot_look(PyObject *self, PyObject *const *args, Py_ssize_t count)
@@ -450,13 +499,21 @@ static PyObject *hot_glance(PyObject *self, PyObject *Py_UNUSED(none))
 
 /* ---- for tests ------------------------------------------------------------------------------------------------------------- */
 
+/* The frame as one object, without its messages. */
+static PyObject *whole_of(const Outgoing *frame)
+{
+    PyObject *whole = express_whole(frame);
+    Py_DECREF(frame->messages);
+    return whole;
+}
+
 static PyObject *hot_emit(PyObject *self, PyObject *args)
 {
     PyObject *dst, *message;
     long long at_ns;
+    Outgoing frame;
     if (!PyArg_ParseTuple(args, "OOL", &dst, &message, &at_ns)) return NULL;
-    PyObject *frame = express_emit(&((Hot *)self)->core, dst, message, at_ns);
-    if (frame) return frame;
+    if (express_emit(&((Hot *)self)->core, dst, message, at_ns, &frame)) return whole_of(&frame);
     Py_RETURN_NONE;
 }
 
@@ -473,18 +530,21 @@ static PyObject *hot_transmit(PyObject *self, PyObject *args)
 {
     PyObject *dst;
     long long at_ns;
+    Outgoing frame;
     if (!PyArg_ParseTuple(args, "L", &at_ns)) return NULL;
-    PyObject *frame = express_transmit(&((Hot *)self)->core, at_ns, &dst);
-    if (frame) return Py_BuildValue("(NN)", dst, frame);
+    if (express_transmit(&((Hot *)self)->core, at_ns, &dst, &frame)) return Py_BuildValue("(NN)", dst, whole_of(&frame));
     Py_RETURN_NONE;
 }
 
 static PyObject *hot_accept(PyObject *self, PyObject *args)
 {
-    PyObject *frame, *source = NULL;
+    PyObject *frame, *source = NULL, *messages = NULL;
     long long at_ns;
     if (!PyArg_ParseTuple(args, "OL", &frame, &at_ns)) return NULL;
-    PyObject *messages = express_accept(&((Hot *)self)->core, frame, at_ns, &source);
+    if (PyBytes_CheckExact(frame)) {
+        Incoming whole = {{(unsigned char *)PyBytes_AS_STRING(frame)}, {(size_t)PyBytes_GET_SIZE(frame)}};
+        messages = express_accept(&((Hot *)self)->core, &whole, at_ns, &source);
+    }
     if (messages) return Py_BuildValue("(NN)", source, messages);
     Py_RETURN_NONE;
 }

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define NEVER (1LL << 62)
-#define HEADER 72
 #define MAGIC 0xC701
 #define MESSAGES 1
 #define VARIED 0xFFFFFFFFu

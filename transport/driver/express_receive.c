@@ -8,7 +8,7 @@
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-static PyObject *split, *name_popleft, *frames_received;
+static PyObject *name_popleft, *frames_received;
 
 static uint64_t get_number(const unsigned char *at, int bytes)
 {
@@ -21,15 +21,29 @@ static uint64_t get_number(const unsigned char *at, int bytes)
 
 typedef struct {
     uint64_t job, epoch, ack, room, first;
-    uint32_t source, target, source_incarnation, target_incarnation, count, length;
+    uint32_t source, target, source_incarnation, target_incarnation, count, length, sum, sum_of_head;
 } Header;
 
-static int open_header(PyObject *frame, Header *header)
+static size_t size_of(const Incoming *frame) { return frame->size[0] + frame->size[1]; }
+
+/* Copy from a place of the frame, which has so much. */
+static void copy_out(const Incoming *frame, size_t from, void *to, size_t size)
 {
-    if (!PyBytes_CheckExact(frame) || PyBytes_GET_SIZE(frame) < HEADER) return 0;
-    const unsigned char *at = (unsigned char *)PyBytes_AS_STRING(frame);
+    size_t first = from < frame->size[0] ? frame->size[0] - from : 0;
+    if (first > size) first = size;
+    if (first) memcpy(to, frame->at[0] + from, first);
+    if (size > first) memcpy((char *)to + first, frame->at[1] + (from + first - frame->size[0]), size - first);
+}
+
+/* Read the head.  Its numbers may be anything until the checksum of the whole frame is compared (`messages_of`). */
+static int open_header(const Incoming *frame, Header *header)
+{
+    unsigned char at[HEADER];
+    if (size_of(frame) < HEADER) return 0;
+    copy_out(frame, 0, at, HEADER);
     if (get_number(at + 4, 4) != (MAGIC | MESSAGES << 16)) return 0; /* magic, kind, no flags */
-    if (get_number(at, 4) != checksum(0, at + 4, (size_t)PyBytes_GET_SIZE(frame) - 4)) return 0;
+    header->sum = (uint32_t)get_number(at, 4);
+    header->sum_of_head = checksum(0, at + 4, HEADER - 4);
     header->job = get_number(at + 8, 8);
     header->source = (uint32_t)get_number(at + 16, 4);
     header->target = (uint32_t)get_number(at + 20, 4);
@@ -44,20 +58,40 @@ static int open_header(PyObject *frame, Header *header)
     return header->epoch < NEVER && header->ack < NEVER && header->room < NEVER && header->first < NEVER && header->count;
 }
 
-static PyObject *messages_of(PyObject *frame, const Header *header)
+/* As batches.split: do so many messages fill the frame?  Of a table only its own length is known here. */
+static int may_fit(const Incoming *frame, const Header *header)
 {
-    const char *body = PyBytes_AS_STRING(frame) + HEADER;
-    Py_ssize_t size = PyBytes_GET_SIZE(frame) - HEADER;
-    if (header->count == 1 && (Py_ssize_t)header->length == size) {
-        PyObject *list = PyList_New(1), *message = list ? PyBytes_FromStringAndSize(body, size) : NULL;
-        if (!message) Py_CLEAR(list);
-        if (message) PyList_SET_ITEM(list, 0, message);
-        return list;
+    uint64_t size = size_of(frame) - HEADER;
+    if (header->length == VARIED) return header->count <= size / 4;
+    return (header->count == 1 || header->length) && (uint64_t)header->count * header->length == size;
+}
+
+/* Copy the messages into the list, and compare the checksum.  0: the frame is damaged, or there is no memory. */
+static int fill_list(const Incoming *frame, const Header *header, const unsigned char *table, PyObject *list)
+{
+    size_t at = HEADER + (table ? 4 * (size_t)header->count : 0), size = size_of(frame);
+    uint32_t sum = table ? checksum(header->sum_of_head, table, 4 * (size_t)header->count) : header->sum_of_head;
+    for (uint32_t i = 0; i < header->count; i++) {
+        size_t length = table ? (size_t)get_number(table + 4 * (size_t)i, 4) : header->length;
+        PyObject *message = length <= size - at ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)length) : NULL;
+        if (!message) return 0;
+        copy_out(frame, at, PyBytes_AS_STRING(message), length);
+        sum = checksum(sum, (unsigned char *)PyBytes_AS_STRING(message), length);
+        PyList_SET_ITEM(list, (Py_ssize_t)i, message);
+        at += length;
     }
-    PyObject *list = PyObject_CallFunction(split, "Onkk", frame, (Py_ssize_t)HEADER, (unsigned long)header->count,
-                                           (unsigned long)header->length);
-    if (list == Py_None) Py_CLEAR(list);
-    return list;
+    return at == size && sum == header->sum;
+}
+
+static int copy_messages(const Incoming *frame, const Header *header, PyObject *list)
+{
+    if (header->length != VARIED) return fill_list(frame, header, NULL, list);
+    unsigned char *table = PyMem_Malloc(4 * (size_t)header->count); /* its own copy: the sender may still write to the frame */
+    if (!table) return 0;
+    copy_out(frame, HEADER, table, 4 * (size_t)header->count);
+    int is_whole = fill_list(frame, header, table, list);
+    PyMem_Free(table);
+    return is_whole;
 }
 
 /* The oldest batches, which an acknowledgement frees, and the oldest order that is in flight after it (NEVER: none is). */
@@ -217,23 +251,25 @@ static int leave(PyObject *window, const Acked *acked)
     return 0;
 }
 
-static PyObject *accepted(const Express *express, PyObject *link, PyObject *frame, const Header *header, long long now_ns)
+/* 1: the messages are in the list, and count as delivered.  0: nothing has changed. */
+static int accepted(const Express *express, PyObject *link, const Incoming *frame, const Header *header, long long now_ns,
+                    PyObject *messages)
 {
     Reading reading = {0};
     PyObject *window = GET(link, LINK_window), *common = GET(express->endpoint, ENDPOINT__common);
     Acked acked = {0};
-    if (!is_next(express, link, header)) return NULL;
-    if ((long long)header->ack != NUMBER(window, WINDOW_base) && !find_acked(window, (long long)header->ack, &acked)) return NULL;
+    if (!is_next(express, link, header)) return 0;
+    if ((long long)header->ack != NUMBER(window, WINDOW_base) && !find_acked(window, (long long)header->ack, &acked)) return 0;
     Changes changes = {0};
     long long before = NUMBER(common, COMMON_deadline_ns), deadline = before;
     take_control(&reading, link, header, &acked, now_ns, &deadline, &changes);
-    take_messages(&reading, express, link, header, PyBytes_GET_SIZE(frame), now_ns, &deadline, &changes);
+    take_messages(&reading, express, link, header, (Py_ssize_t)size_of(frame), now_ns, &deadline, &changes);
     if (deadline < before) change(&changes, common, COMMON_deadline_ns, deadline);
     PyObject *count = counted(GET(link, LINK_counts), frames_received);
-    PyObject *messages = reading.bad || changes.failed || !count ? NULL : messages_of(frame, header);
+    int is_taken = !reading.bad && !changes.failed && count && copy_messages(frame, header, messages);
     for (int i = 0; i < acked.count; i++) Py_INCREF(acked.each[i]); /* their numbers are stored last */
-    if (messages && leave(window, &acked)) Py_CLEAR(messages);
-    if (messages) {
+    is_taken = is_taken && !leave(window, &acked);
+    if (is_taken) {
         PyDict_SetItem(GET(link, LINK_counts), frames_received, count); /* replaces a value: needs no memory */
         store(&changes);
         if (acked.count && acked.next == NEVER && PyList_GET_SIZE(GET(window, WINDOW_queue)))
@@ -243,30 +279,28 @@ static PyObject *accepted(const Express *express, PyObject *link, PyObject *fram
     }
     for (int i = 0; i < acked.count; i++) Py_DECREF(acked.each[i]);
     Py_XDECREF(count);
-    return messages;
+    return is_taken;
 }
 
-PyObject *express_accept(const Express *express, PyObject *frame, long long now_ns, PyObject **source)
+PyObject *express_accept(const Express *express, const Incoming *frame, long long now_ns, PyObject **source)
 {
     Header header;
-    if (!open_header(frame, &header)) return NULL;
-    PyObject *rank = PyLong_FromUnsignedLong(header.source), *link = rank ? link_of(express, rank) : NULL, *messages = NULL;
-    if (link) messages = accepted(express, link, frame, &header, now_ns);
-    if (!messages) {
-        PyErr_Clear();
-        Py_XDECREF(rank);
-        return NULL;
+    if (!open_header(frame, &header) || !may_fit(frame, &header)) return NULL;
+    PyObject *messages = PyList_New((Py_ssize_t)header.count); /* now, since it may start a collection, which runs anything */
+    PyObject *rank = messages ? PyLong_FromUnsignedLong(header.source) : NULL, *link = rank ? link_of(express, rank) : NULL;
+    if (link && accepted(express, link, frame, &header, now_ns, messages)) {
+        *source = rank;
+        return messages;
     }
-    *source = rank;
-    return messages;
+    PyErr_Clear();
+    Py_XDECREF(rank);
+    Py_XDECREF(messages);
+    return NULL;
 }
 
 int express_prepare_receive(void)
 {
-    PyObject *module = PyImport_ImportModule("ckpt.transport.protocol.batches");
-    split = module ? PyObject_GetAttrString(module, "split") : NULL;
-    Py_XDECREF(module);
-    return split && (name_popleft = PyUnicode_InternFromString("popleft")) &&
+    return (name_popleft = PyUnicode_InternFromString("popleft")) &&
                    (frames_received = PyUnicode_InternFromString("frames_received"))
                ? 0
                : -1;

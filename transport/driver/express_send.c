@@ -10,7 +10,7 @@
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-static PyObject *name_append, *frames_sent, *encode_messages;
+static PyObject *name_append, *name_popleft, *frames_sent;
 
 static void put_number(unsigned char **at, uint64_t number, int bytes)
 {
@@ -32,24 +32,76 @@ long long express_rto_ns(Reading *state, PyObject *timeout, long long srtt, long
     return rto < most ? rto : most;
 }
 
-static PyObject *frame_of(PyObject *ident, const long long stamp[3], long long sequence, PyObject *messages)
+/* The table of lengths, and the messages. */
+static void body_parts(const Outgoing *frame, Taker take, void *with)
+{
+    Py_ssize_t count = PyList_GET_SIZE(frame->messages);
+    for (Py_ssize_t i = 0; i < count && frame->length == VARIED; i++) {
+        unsigned char length[4], *at = length;
+        put_number(&at, (uint64_t)PyBytes_GET_SIZE(PyList_GET_ITEM(frame->messages, i)), 4);
+        take(with, length, sizeof length);
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *message = PyList_GET_ITEM(frame->messages, i);
+        take(with, PyBytes_AS_STRING(message), (size_t)PyBytes_GET_SIZE(message));
+    }
+}
+
+void express_parts(const Outgoing *frame, Taker take, void *with)
+{
+    take(with, frame->head, HEADER);
+    body_parts(frame, take, with);
+}
+
+static void add_to_place(void *with, const void *part, size_t size)
+{
+    unsigned char **at = with;
+    memcpy(*at, part, size);
+    *at += size;
+}
+
+PyObject *express_whole(const Outgoing *frame)
+{
+    PyObject *whole = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)frame->bytes);
+    unsigned char *at = whole ? (unsigned char *)PyBytes_AS_STRING(whole) : NULL;
+    if (whole) express_parts(frame, add_to_place, &at);
+    return whole;
+}
+
+/* batches.common_length, and the size of the frame.  0: a message is not of bytes, or too long. */
+static int measure(Outgoing *frame)
+{
+    Py_ssize_t count = PyList_GET_SIZE(frame->messages);
+    uint64_t bytes = HEADER, first = 0;
+    int is_varied = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *message = PyList_GET_ITEM(frame->messages, i);
+        if (!PyBytes_CheckExact(message) || PyBytes_GET_SIZE(message) >= VARIED) return 0;
+        uint64_t size = (uint64_t)PyBytes_GET_SIZE(message);
+        if (!i) first = size;
+        is_varied |= size != first || (count > 1 && !size);
+        bytes += size;
+    }
+    frame->length = is_varied ? VARIED : (uint32_t)first;
+    frame->bytes = bytes + (is_varied ? 4 * (uint64_t)count : 0);
+    return count > 0;
+}
+
+static void add_to_sum(void *with, const void *part, size_t size) { *(uint32_t *)with = checksum(*(uint32_t *)with, part, size); }
+
+/* The head of a frame with these messages.  0: they cannot be in one. */
+static int fill(Outgoing *frame, PyObject *ident, const long long stamp[3], long long sequence, PyObject *messages)
 {
     Reading reading = {0};
-    if (!ident || !PyTuple_CheckExact(ident) || PyTuple_GET_SIZE(ident) != 5) return NULL;
-    if (PyList_GET_SIZE(messages) != 1)
-        return PyObject_CallFunction(encode_messages, "O(LLL)LO", ident, stamp[0], stamp[1], stamp[2], sequence, messages);
-    PyObject *message = PyList_GET_ITEM(messages, 0);
-    if (!PyBytes_CheckExact(message)) return NULL;
-    Py_ssize_t size = PyBytes_GET_SIZE(message);
+    frame->messages = messages;
+    if (!ident || !PyTuple_CheckExact(ident) || PyTuple_GET_SIZE(ident) != 5 || !measure(frame)) return 0;
     /* the job's number may need all 64 bits */
     unsigned long long job = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(ident, 0));
-    if (PyErr_Occurred()) return NULL;
+    if (PyErr_Occurred()) return 0;
     long long parts[5];
     for (int i = 1; i < 5; i++) parts[i] = value(&reading, PyTuple_GET_ITEM(ident, i));
-    if (reading.bad) return NULL;
-    PyObject *frame = PyBytes_FromStringAndSize(NULL, HEADER + size);
-    if (!frame) return NULL;
-    unsigned char *begin = (unsigned char *)PyBytes_AS_STRING(frame), *at = begin + 4;
+    if (reading.bad) return 0;
+    unsigned char *at = frame->head + 4;
     put_number(&at, MAGIC, 2);
     put_number(&at, MESSAGES, 1);
     put_number(&at, 0, 1);
@@ -57,15 +109,16 @@ static PyObject *frame_of(PyObject *ident, const long long stamp[3], long long s
     for (int i = 1; i < 5; i++) put_number(&at, (uint64_t)parts[i], 4);
     for (int i = 0; i < 3; i++) put_number(&at, (uint64_t)stamp[i], 8);
     put_number(&at, (uint64_t)sequence, 8);
-    put_number(&at, 1, 4);
-    put_number(&at, (uint64_t)size, 4);
-    memcpy(at, PyBytes_AS_STRING(message), (size_t)size);
-    uint32_t sum = checksum(0, begin + 4, (size_t)(HEADER + size - 4));
-    put_number(&begin, sum, 4);
-    return frame;
+    put_number(&at, (uint64_t)PyList_GET_SIZE(messages), 4);
+    put_number(&at, frame->length, 4);
+    uint32_t sum = checksum(0, frame->head + 4, HEADER - 4);
+    body_parts(frame, add_to_sum, &sum);
+    at = frame->head;
+    put_number(&at, sum, 4);
+    return 1;
 }
 
-static PyObject *batch_of(PyObject *messages, long long first, long long charge, long long order, long long now_ns)
+static PyObject *batch_of(PyObject *messages, long long first, long long charge)
 {
     PyTypeObject *type = express_classes[BATCH];
     PyObject *batch = type->tp_alloc(type, 0);
@@ -75,10 +128,6 @@ static PyObject *batch_of(PyObject *messages, long long first, long long charge,
     change(&changes, batch, BATCH_first, first);
     change(&changes, batch, BATCH_end, first + (long long)PyList_GET_SIZE(messages));
     change(&changes, batch, BATCH_charge, charge);
-    change(&changes, batch, BATCH_order, order);
-    change(&changes, batch, BATCH_sends, 1);
-    change(&changes, batch, BATCH_sent_ns, now_ns);
-    change(&changes, batch, BATCH_state, FLIGHT);
     if (changes.failed) {
         undo(&changes);
         Py_DECREF(batch);
@@ -98,20 +147,23 @@ static int is_idle(PyObject *link, PyObject *window, PyObject *common)
            empty_list(GET(common, COMMON_dirty)) && empty_set(GET(common, COMMON_tight));
 }
 
-/* The frame with these messages, from the sequence number `first` on, and all that changes when it is sent; the caller adds to the
-   changes what it has taken the messages from, and stores them. */
-static PyObject *emitted(const Express *express, PyObject *link, PyObject *messages, long long first, long long charge,
-                         long long now_ns, Changes *changes)
+/* Sends a batch of messages: the head of its frame, and all that changes then; the caller adds to the changes what it has taken the
+   messages from, and stores them.  0: it cannot be, and nothing has changed.  1: `frame` has a reference. */
+static int emitted(const Express *express, PyObject *link, PyObject *batch, long long now_ns, Changes *changes, Outgoing *frame)
 {
     PyObject *window = GET(link, LINK_window), *ledger = GET(link, LINK_ledger), *timeout = GET(link, LINK_timeout);
-    PyObject *common = GET(express->endpoint, ENDPOINT__common);
+    PyObject *common = GET(express->endpoint, ENDPOINT__common), *messages = GET(batch, BATCH_messages);
     Reading reading = {0};
-    long long order = NUMBER(window, WINDOW_order) + 1;
+    long long order = NUMBER(window, WINDOW_order) + 1, charge = NUMBER(batch, BATCH_charge);
     long long sent = NUMBER(window, WINDOW_sent_charge) + charge, ack_due = NUMBER(link, LINK__ack_due);
     long long floor = NUMBER(common, COMMON_floor), room = NUMBER(ledger, LEDGER_credit) - NUMBER(ledger, LEDGER_unconsumed);
     if (room < floor) room = floor;
-    if (room < NUMBER(common, COMMON_hungry_floor) || sent > NUMBER(window, WINDOW_edge) || ack_due > PLAIN_ACK) return NULL;
+    if (room < NUMBER(common, COMMON_hungry_floor) || sent > NUMBER(window, WINDOW_edge) || ack_due > PLAIN_ACK) return 0;
     const long long stamp[3] = {NUMBER(common, COMMON_epoch), NUMBER(ledger, LEDGER_rx), room};
+    change(changes, batch, BATCH_order, order);
+    change(changes, batch, BATCH_sends, 1);
+    change(changes, batch, BATCH_sent_ns, now_ns);
+    change(changes, batch, BATCH_state, FLIGHT);
     change(changes, window, WINDOW_order, order);
     change(changes, window, WINDOW_sent_charge, sent);
     change(changes, window, WINDOW_flight_charge, NUMBER(window, WINDOW_flight_charge) + charge);
@@ -127,9 +179,10 @@ static PyObject *emitted(const Express *express, PyObject *link, PyObject *messa
         change(changes, link, LINK__rto_at, at);
         if (at < NUMBER(common, COMMON_deadline_ns)) change(changes, common, COMMON_deadline_ns, at);
     }
-    PyObject *frame = NULL, *batch = NULL, *number = NULL, *count = NULL, *done = NULL;
-    if (!reading.bad && !changes->failed && (frame = frame_of(GET(link, LINK__ident), stamp, first, messages)) &&
-        (batch = batch_of(messages, first, charge, order, now_ns)) && (number = PyLong_FromLongLong(order)) &&
+    PyObject *number = NULL, *count = NULL, *done = NULL;
+    long long first = NUMBER(batch, BATCH_first);
+    if (messages && PyList_CheckExact(messages) && !reading.bad && !changes->failed &&
+        fill(frame, GET(link, LINK__ident), stamp, first, messages) && (number = PyLong_FromLongLong(order)) &&
         (count = counted(GET(link, LINK_counts), frames_sent)) && !PyDict_SetItem(GET(window, WINDOW_flight), number, batch)) {
         done = PyObject_CallMethodOneArg(GET(window, WINDOW_unacked), name_append, batch);
         if (!done)
@@ -137,45 +190,58 @@ static PyObject *emitted(const Express *express, PyObject *link, PyObject *messa
         else
             PyDict_SetItem(GET(link, LINK_counts), frames_sent, count); /* replaces a value: needs no memory */
     }
-    if (!done) Py_CLEAR(frame);
+    if (done) Py_INCREF(messages);
     Py_XDECREF(done);
-    Py_XDECREF(batch);
     Py_XDECREF(number);
     Py_XDECREF(count);
-    return frame;
+    return done != NULL;
 }
 
-PyObject *express_emit(const Express *express, PyObject *dst, PyObject *message, long long now_ns)
+int express_emit(const Express *express, PyObject *dst, PyObject *message, long long now_ns, Outgoing *frame)
 {
-    if (!PyBytes_CheckExact(message) || PyBytes_GET_SIZE(message) > express->longest) return NULL;
-    if (PyBytes_GET_SIZE(message) + express->overhead >= express->coalesce) return NULL;
+    if (!PyBytes_CheckExact(message) || PyBytes_GET_SIZE(message) > express->longest) return 0;
     PyObject *link = link_of(express, dst), *common = GET(express->endpoint, ENDPOINT__common);
-    if (!link || !IS(common, COMMON)) return NULL;
-    PyObject *window = GET(link, LINK_window);
-    if (window == GET(express->endpoint, ENDPOINT__self_window) || !is_idle(link, window, common)) return NULL;
-    PyObject *messages = PyList_New(1);
-    if (!messages) return NULL;
-    PyList_SET_ITEM(messages, 0, Py_NewRef(message));
+    if (!link || !IS(common, COMMON)) return 0;
+    PyObject *window = GET(link, LINK_window), *messages = NULL, *batch = NULL;
+    if (window == GET(express->endpoint, ENDPOINT__self_window) || !is_idle(link, window, common)) return 0;
     Changes changes = {0};
     Reading reading = {0};
     long long first = NUMBER(window, WINDOW_tx), charge = (long long)PyBytes_GET_SIZE(message) + express->overhead;
     change(&changes, window, WINDOW_tx, first + 1);
-    PyObject *frame = reading.bad ? NULL : emitted(express, link, messages, first, charge, now_ns, &changes);
-    Py_DECREF(messages);
-    if (frame)
+    if ((messages = PyList_New(1)) != NULL) {
+        PyList_SET_ITEM(messages, 0, Py_NewRef(message));
+        batch = reading.bad ? NULL : batch_of(messages, first, charge);
+        Py_DECREF(messages);
+    }
+    int is_sent = batch && emitted(express, link, batch, now_ns, &changes, frame);
+    if (is_sent)
         store(&changes);
     else
         undo(&changes);
-    return frame;
+    Py_XDECREF(batch);
+    return is_sent;
 }
 
-/* Do nothing but short messages, of which none was sent before, wait on this link? */
-static int has_short_messages(PyObject *link, PyObject *window)
+/* The closed batch that leaves next, if none of its messages was sent before: a new reference. */
+static PyObject *closed_batch(PyObject *window)
+{
+    Reading reading = {0};
+    PyObject *sealed = GET(window, WINDOW_sealed), *batch = empty_deque(sealed) ? NULL : PySequence_GetItem(sealed, 0);
+    if (IS(batch, BATCH) && !NUMBER(batch, BATCH_sends) && !reading.bad) return batch;
+    PyErr_Clear();
+    Py_XDECREF(batch);
+    return NULL;
+}
+
+/* Do messages wait on this link, of which none was sent before?  1: in the open batch alone; 2: the next ones are in a closed batch. */
+static int has_messages(PyObject *link, PyObject *window)
 {
     PyObject *queue = GET(window, WINDOW_queue);
-    return GET(link, LINK_reachable) == Py_True && GET(link, LINK_paused) == Py_False && GET(link, LINK__probe_due) == Py_False &&
-           GET(window, WINDOW_current) == Py_None && empty_deque(GET(window, WINDOW_sealed)) &&
-           empty_deque(GET(window, WINDOW_resend)) && queue && PyList_CheckExact(queue) && PyList_GET_SIZE(queue);
+    int is_plain = GET(link, LINK_reachable) == Py_True && GET(link, LINK_paused) == Py_False &&
+                   GET(link, LINK__probe_due) == Py_False && GET(window, WINDOW_current) == Py_None &&
+                   empty_deque(GET(window, WINDOW_resend)) && queue && PyList_CheckExact(queue) && GET(window, WINDOW_sealed);
+    if (!is_plain || !empty_deque(GET(window, WINDOW_sealed))) return is_plain ? 2 : 0;
+    return PyList_GET_SIZE(queue) > 0;
 }
 
 PyObject *express_waiting(const Express *express, long long *bytes)
@@ -185,39 +251,79 @@ PyObject *express_waiting(const Express *express, long long *bytes)
     PyObject *link = PyList_GET_ITEM(dirty, 0), *ident = IS(link, LINK) ? GET(link, LINK__ident) : NULL;
     if (!ident || !PyTuple_CheckExact(ident) || PyTuple_GET_SIZE(ident) != 5) return NULL;
     if (link_of(express, PyTuple_GET_ITEM(ident, 2)) != link) return NULL; /* frozen, or no peer any more */
-    PyObject *window = GET(link, LINK_window);
+    PyObject *window = GET(link, LINK_window), *messages = GET(window, WINDOW_queue), *batch = NULL;
+    int found = has_messages(link, window);
     Reading reading = {0};
-    long long queued = NUMBER(window, WINDOW_queued);
-    if (reading.bad || queued > express->longest || !has_short_messages(link, window)) return NULL;
-    *bytes = HEADER + queued + 4LL * PyList_GET_SIZE(GET(window, WINDOW_queue));
+    if (found == 2 && (batch = closed_batch(window))) messages = GET(batch, BATCH_messages);
+    long long charge = batch ? NUMBER(batch, BATCH_charge) : NUMBER(window, WINDOW_queued);
+    if (!found || (found == 2 && !batch) || reading.bad || !messages || !PyList_CheckExact(messages)) link = NULL;
+    if (link) *bytes = HEADER + charge + 4LL * PyList_GET_SIZE(messages);
+    Py_XDECREF(batch);
     return link;
 }
 
-PyObject *express_transmit(const Express *express, long long now_ns, PyObject **dst)
+/* What was to be sent on the first link has left: it is clean, unless more waits on it. */
+static void leave_dirty(PyObject *window, PyObject *common)
 {
-    long long bytes;
-    PyObject *link = express_waiting(express, &bytes), *fresh = link ? PyList_New(0) : NULL;
-    if (!fresh) return NULL;
-    PyObject *window = GET(link, LINK_window), *common = GET(express->endpoint, ENDPOINT__common);
-    PyObject *queue = GET(window, WINDOW_queue), *dirty = GET(common, COMMON_dirty);
-    Changes changes = {0};
-    Reading reading = {0};
-    long long first = NUMBER(window, WINDOW_tx) - (long long)PyList_GET_SIZE(queue), charge = NUMBER(window, WINDOW_queued);
-    change(&changes, window, WINDOW_queued, 0);
-    PyObject *frame = reading.bad ? NULL : emitted(express, link, queue, first, charge, now_ns, &changes);
-    if (!frame) {
-        PyErr_Clear();
-        undo(&changes);
-        Py_DECREF(fresh);
-        return NULL;
-    }
-    store(&changes);
-    *dst = Py_NewRef(PyTuple_GET_ITEM(GET(link, LINK__ident), 2));
-    Py_SETREF(GET(window, WINDOW_queue), fresh); /* the batch has the other one */
+    PyObject *dirty = GET(common, COMMON_dirty);
+    if (PyList_GET_SIZE(GET(window, WINDOW_queue)) || !empty_deque(GET(window, WINDOW_sealed))) return;
     Py_XSETREF(GET(window, WINDOW_clean), Py_NewRef(Py_True));
     if (PyList_GET_SIZE(dirty) == 1) Py_XSETREF(GET(common, COMMON_flush_due), Py_NewRef(Py_False));
     PyList_SetSlice(dirty, 0, 1, NULL); /* makes it shorter: needs no memory */
-    return frame;
+}
+
+/* The closed batch of a link. */
+static int transmit_closed(const Express *express, PyObject *link, PyObject *batch, long long now_ns, Outgoing *frame)
+{
+    PyObject *window = GET(link, LINK_window), *done = NULL;
+    Changes changes = {0};
+    Reading reading = {0};
+    change(&changes, window, WINDOW_sealed_charge, NUMBER(window, WINDOW_sealed_charge) - NUMBER(batch, BATCH_charge));
+    if (!reading.bad && emitted(express, link, batch, now_ns, &changes, frame)) {
+        done = PyObject_CallMethodNoArgs(GET(window, WINDOW_sealed), name_popleft); /* it is not empty, and nobody else has it */
+        store(&changes);
+    } else {
+        undo(&changes);
+    }
+    int is_sent = done != NULL;
+    Py_XDECREF(done);
+    return is_sent;
+}
+
+/* The open batch of a link. */
+static int transmit_open(const Express *express, PyObject *link, long long now_ns, Outgoing *frame)
+{
+    PyObject *window = GET(link, LINK_window), *queue = GET(window, WINDOW_queue), *fresh = PyList_New(0);
+    Changes changes = {0};
+    Reading reading = {0};
+    long long first = NUMBER(window, WINDOW_tx) - (long long)PyList_GET_SIZE(queue), charge = NUMBER(window, WINDOW_queued);
+    PyObject *batch = fresh && !reading.bad ? batch_of(queue, first, charge) : NULL;
+    change(&changes, window, WINDOW_queued, 0);
+    int is_sent = batch && emitted(express, link, batch, now_ns, &changes, frame);
+    Py_XDECREF(batch);
+    if (!is_sent) {
+        undo(&changes);
+        Py_XDECREF(fresh);
+        return 0;
+    }
+    store(&changes);
+    Py_SETREF(GET(window, WINDOW_queue), fresh); /* the batch has the other one */
+    return 1;
+}
+
+int express_transmit(const Express *express, long long now_ns, PyObject **dst, Outgoing *frame)
+{
+    long long bytes;
+    PyObject *link = express_waiting(express, &bytes);
+    if (!link) return 0;
+    PyObject *window = GET(link, LINK_window), *batch = closed_batch(window);
+    int is_sent = batch ? transmit_closed(express, link, batch, now_ns, frame) : transmit_open(express, link, now_ns, frame);
+    Py_XDECREF(batch);
+    PyErr_Clear();
+    if (!is_sent) return 0;
+    *dst = Py_NewRef(PyTuple_GET_ITEM(GET(link, LINK__ident), 2));
+    leave_dirty(window, GET(express->endpoint, ENDPOINT__common));
+    return 1;
 }
 
 /* The link with messages in flight on which a message may wait, though none does: borrowed. */
@@ -262,10 +368,7 @@ long long express_append(const Express *express, PyObject *dst, PyObject *messag
 int express_prepare_send(void)
 {
     checksum_prepare();
-    PyObject *module = PyImport_ImportModule("ckpt.transport.protocol.frames");
-    encode_messages = module ? PyObject_GetAttrString(module, "encode_messages") : NULL;
-    Py_XDECREF(module);
-    return encode_messages && (name_append = PyUnicode_InternFromString("append")) &&
+    return (name_append = PyUnicode_InternFromString("append")) && (name_popleft = PyUnicode_InternFromString("popleft")) &&
                    (frames_sent = PyUnicode_InternFromString("frames_sent"))
                ? 0
                : -1;

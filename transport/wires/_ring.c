@@ -1,7 +1,7 @@
 /* Rings in shared memory: the module, and the readers of a process together.
 
        Writer(capacity)      makes a ring in a memory file (memfd_create(2)) and maps it     ring_ends.c
-       Reader(fd, capacity)  maps the ring of another process                                ring_ends.c
+       Reader(fd, capacity)  maps the ring of another process                                ring_ends.c, ring_records.c
        Inbox()               looks at many readers in turn, waits for all of them, and spins
 
    transport/wires/ring.py specifies the first two; tests/unit/transport/wires/test_ring.py compares both on the same memory. */
@@ -241,7 +241,10 @@ static int usable(const Ring *ring) { return ring_usable(ring); }
 
 static Py_ssize_t rings_of(PyObject *self) { return PyList_GET_SIZE(((Inbox *)self)->readers); }
 
-static RingApi api = {&RingWriterType, &InboxType, usable, ring_room, ring_write, spin, spin_also, now_ns, take, 0, rings_of};
+static Ring *turn(PyObject *self) { return ring_with_record((Inbox *)self); }
+
+static RingApi api = {&RingWriterType, &InboxType, usable,    ring_room, ring_begin, ring_add, ring_end, spin,
+                      spin_also,       now_ns,     turn,      ring_peek, ring_skip,  ring_next, 0,       rings_of};
 
 static PyObject *shift_clock(PyObject *Py_UNUSED(module), PyObject *offset)
 {

@@ -53,10 +53,19 @@ class DirectWire:
     on_direct: Callable[[int, bool], None] | None = None
     """Called when a rank is connected, and when that changes: will it read large payloads?"""
 
-    def __init__(self, inner: Wire, rank: int, *, limit_bytes: int = DIRECT_PIECE_BYTES) -> None:
-        """`rank`: the rank that owns this wire. `limit_bytes`: a pointer to a larger payload is refused."""
+    def __init__(
+        self,
+        inner: Wire,
+        rank: int,
+        *,
+        from_bytes: int = DIRECT_FROM_BYTES,
+        limit_bytes: int = DIRECT_PIECE_BYTES,
+    ) -> None:
+        """`rank`: the rank that owns this wire. `from_bytes`: a shorter payload is not read directly. `limit_bytes`: a
+        pointer to a larger payload is refused."""
         self._inner = inner
         self._rank = rank
+        self._from_bytes = from_bytes
         self._limit_bytes = limit_bytes
         self._available = crossmemory.available()
         self._direct: set[int] = set()
@@ -103,7 +112,7 @@ class DirectWire:
 
     def send(self, rank: int, parts: Frame) -> bool:
         """As the inner wire."""
-        if len(parts) == 2 and rank in self._direct and len(parts[1]) >= DIRECT_FROM_BYTES:
+        if len(parts) == 2 and rank in self._direct and len(parts[1]) >= self._from_bytes:
             payload = parts[1]
             pointer = self._pack(_READ, crossmemory.address_of(payload), len(payload))
             if not self._inner_send(rank, (parts[0], pointer, b"")):

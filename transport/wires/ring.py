@@ -28,7 +28,7 @@ Not here: how a ring reaches the other process, and how a sleeping reader is wok
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ckpt.transport.protocol.state import Buffer
 from ckpt.transport.wires.wire import Frame
@@ -53,6 +53,36 @@ _START = struct.Struct("<IIQ")
 _RECORD = struct.Struct("<IIII")
 _U64 = struct.Struct("<Q")
 _U32 = struct.Struct("<I")
+
+
+ALL_RINGS_BYTES: Final = 48 << 20
+"""The rings of a whole job on one host take at most about this much memory, however many ranks there are (each at least
+LEAST_BYTES)."""
+RING_BYTES: Final = 1 << 20
+"""Of one ring, where there are few."""
+
+
+def ring_bytes(size: int) -> int:
+    """The capacity of each ring in a job of `size` ranks on one host."""
+    share = ALL_RINGS_BYTES // max(1, size * (size - 1))
+    return max(LEAST_BYTES, min(RING_BYTES, 1 << (max(share, 1).bit_length() - 1)))
+
+
+class FrameLimits(NamedTuple):
+    """The longest frames that fit into a ring: each is at most half as long, and a longer one would take the socket."""
+
+    coalesce: int
+    large: int
+    """`coalesce_bytes` and `large_bytes` of an endpoint: the charge of short messages in one frame is less than their sum."""
+    payload: int
+    """A payload of this length or more is to be read from its sender's memory: it does not fit beside its head."""
+
+
+def frame_limits(capacity: int) -> FrameLimits:
+    """For rings of this capacity."""
+    return FrameLimits(
+        min(96 << 10, capacity * 3 // 16), min(144 << 10, capacity * 9 // 32), min(32 << 10, capacity // 4)
+    )
 
 
 def available() -> bool:

@@ -3,7 +3,7 @@
    A ring is not inherited by a forked process (MADV_DONTFORK): the child of a checkpoint has no such memory.  In a forked process
    every call raises RuntimeError, and nothing is unmapped, since something else may lie at that address there.
 
-   What the other process has written is never trusted: each number is read once, checked, and used from a local variable. */
+   What lies in a ring: ring_records.c. */
 
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
@@ -79,23 +79,6 @@ static Ring *new_ring(PyTypeObject *type)
     return ring;
 }
 
-/* Copy to or from the ring at a position, round its end. */
-static void put(Ring *ring, uint64_t at, const void *from, size_t size)
-{
-    uint64_t offset = at & (ring->capacity - 1), room = ring->capacity - offset;
-    size_t before = size < room ? size : (size_t)room;
-    memcpy(ring->data + offset, from, before);
-    memcpy(ring->data, (const char *)from + before, size - before);
-}
-
-static void get(Ring *ring, uint64_t at, void *to, size_t size)
-{
-    uint64_t offset = at & (ring->capacity - 1), room = ring->capacity - offset;
-    size_t before = size < room ? size : (size_t)room;
-    memcpy(to, ring->data + offset, before);
-    memcpy((char *)to + before, ring->data, size - before);
-}
-
 /* ---- the writer ------------------------------------------------------------------------------------------------------------ */
 
 static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *options)
@@ -121,61 +104,6 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *option
     ring->memory->capacity = capacity;
     atomic_store(&ring->memory->word, OFFERED);
     return (PyObject *)ring;
-}
-
-/* Is there room for `need` bytes?  -1: the reader's position is impossible. */
-static int room_for(Ring *ring, uint64_t need)
-{
-    if (ring->at + need - ring->other <= ring->capacity) return 1;
-    uint64_t tail = atomic_load_explicit(&ring->memory->tail, memory_order_acquire);
-    if (tail - ring->other > ring->at - ring->other || tail & 15u) {
-        ring->damaged = 1;
-        return -1;
-    }
-    ring->other = tail;
-    return ring->at + need - tail <= ring->capacity;
-}
-
-int ring_room(Ring *ring, uint64_t bytes)
-{
-    uint64_t need = RING_ROUND(sizeof(ring_record) + bytes);
-    return ring_usable(ring) && need <= ring->capacity / 2 && room_for(ring, need) > 0;
-}
-
-/* Publish what was written up to `at`, and look whether the reader sleeps. */
-static int publish(Ring *ring, uint64_t at)
-{
-    ring->at = at;
-    ring->records++;
-    atomic_store_explicit(&ring->memory->head, at, memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst);
-    uint32_t word = atomic_load_explicit(&ring->memory->word, memory_order_relaxed);
-    if (word == AWAKE) return TAKEN;
-    if (word == ASLEEP) {
-        uint32_t expected = ASLEEP;
-        return atomic_compare_exchange_strong(&ring->memory->word, &expected, AWAKE) ? TAKEN_ASLEEP : TAKEN;
-    }
-    if (word != OFFERED) ring->damaged = word != CLOSED;
-    return word == OFFERED ? TAKEN : BROKEN;
-}
-
-int ring_write(Ring *ring, const Py_buffer *parts, Py_ssize_t count)
-{
-    uint64_t total = 0;
-    for (Py_ssize_t i = 0; i < count; i++) total += (uint64_t)parts[i].len;
-    uint64_t need = RING_ROUND(sizeof(ring_record) + total);
-    if (need > ring->capacity / 2) return TOO_LONG;
-    int room = room_for(ring, need);
-    if (room <= 0) return room ? BROKEN : FULL;
-    ring_record record = {(uint32_t)total, (uint32_t)count, (uint32_t)parts[0].len,
-                          count > 1 ? (uint32_t)parts[1].len : 0};
-    put(ring, ring->at, &record, sizeof record);
-    uint64_t at = ring->at + sizeof record;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        put(ring, at, parts[i].buf, (size_t)parts[i].len);
-        at += (uint64_t)parts[i].len;
-    }
-    return publish(ring, ring->at + need);
 }
 
 static PyObject *writer_send(PyObject *self, PyObject *frame)
@@ -271,47 +199,6 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *option
     uint32_t expected = OFFERED;
     atomic_compare_exchange_strong(&ring->memory->word, &expected, AWAKE);
     return (PyObject *)ring;
-}
-
-/* The parts of a record of known lengths, copied out of the ring. */
-static PyObject *copied(Ring *ring, const ring_record *record)
-{
-    uint32_t lengths[3] = {record->first, record->second, record->total - record->first - record->second};
-    PyObject *frame = PyTuple_New((Py_ssize_t)record->count);
-    uint64_t at = ring->at + sizeof *record;
-    for (uint32_t i = 0; frame && i < record->count; i++) {
-        PyObject *part = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)lengths[i]);
-        if (!part) {
-            Py_CLEAR(frame);
-            break;
-        }
-        get(ring, at, PyBytes_AS_STRING(part), lengths[i]);
-        at += lengths[i];
-        PyTuple_SET_ITEM(frame, (Py_ssize_t)i, part);
-    }
-    return frame;
-}
-
-PyObject *ring_next(Ring *ring)
-{
-    uint64_t head = atomic_load_explicit(&ring->memory->head, memory_order_acquire), filled = head - ring->at;
-    if (!filled) return NULL;
-    ring_record record = {0, 0, 0, 0};
-    int whole = filled <= ring->capacity && !(filled & 15u) && filled >= sizeof record;
-    if (whole) get(ring, ring->at, &record, sizeof record);
-    uint64_t need = RING_ROUND(sizeof record + (uint64_t)record.total);
-    if (!whole || need > filled || need > ring->capacity / 2 || record.count < 1 || record.count > 3 ||
-        (uint64_t)record.first + record.second > record.total || (record.count == 1 && record.first != record.total) ||
-        (record.count < 3 && record.first + record.second != record.total)) {
-        ring->damaged = 1;
-        return NULL;
-    }
-    PyObject *frame = copied(ring, &record);
-    if (!frame) return NULL;
-    ring->at += need;
-    ring->records++;
-    atomic_store_explicit(&ring->memory->tail, ring->at, memory_order_release);
-    return frame;
 }
 
 static PyObject *reader_receive(PyObject *self, PyObject *Py_UNUSED(none))

@@ -14,6 +14,7 @@ typedef struct {
     ring_memory *memory; /* NULL: closed */
     unsigned char *data;
     uint64_t capacity, at, other; /* own position; the other side's, as last seen */
+    uint64_t peeked;              /* where the record ends that `ring_peek` has found */
     unsigned long made_after;     /* ring_forks */
     unsigned long long records;
     int fd, damaged;
@@ -27,6 +28,16 @@ void ring_count_fork(void);
 /* Write one frame of `count` parts (1 to 3): FULL, TAKEN, TAKEN_ASLEEP, TOO_LONG or BROKEN. */
 int ring_room(Ring *ring, uint64_t bytes);
 int ring_write(Ring *ring, const Py_buffer *parts, Py_ssize_t count);
+
+/* Write one frame of one part, piece by piece: begin a record of so many bytes (TAKEN, or why not), add them all, and end it (a code as
+   above). */
+typedef struct {
+    Ring *ring;
+    uint64_t at, end;
+} RingRecord;
+int ring_begin(RingRecord *record, Ring *ring, uint64_t bytes);
+void ring_add(RingRecord *record, const void *from, size_t size);
+int ring_end(RingRecord *record);
 
 /* May this end be used here and now? */
 static inline int ring_usable(const Ring *ring)
@@ -42,6 +53,11 @@ static inline int ring_has_record(const Ring *ring)
 /* The next record as a frame: a new reference.  NULL without an exception: there is none, or the ring is damaged. */
 PyObject *ring_next(Ring *ring);
 
+/* Where the next record lies, if its frame has one part: in two runs, of which the second may be empty.  1; 0: it has more, there is none,
+   or the ring is damaged.  `ring_skip` ends that record. */
+int ring_peek(Ring *ring, const unsigned char *at[2], size_t size[2]);
+void ring_skip(Ring *ring);
+
 /* The interface for other C modules, in the capsule RING_API. */
 #define RING_API "ckpt.transport.wires._ring.api"
 
@@ -49,12 +65,17 @@ typedef struct {
     PyTypeObject *writer, *inbox;
     int (*usable)(const Ring *ring);
     int (*room)(Ring *ring, uint64_t bytes); /* for a frame of so many bytes in one part: 1; 0: not now, or never */
-    int (*write)(Ring *ring, const Py_buffer *parts, Py_ssize_t count);
+    int (*begin)(RingRecord *record, Ring *ring, uint64_t bytes);
+    void (*add)(RingRecord *record, const void *from, size_t size);
+    int (*end)(RingRecord *record);
     int (*spin)(PyObject *inbox, int64_t end_ns, int64_t pause_ns); /* until a record is there: 1; 0: the time is over */
     /* the same, or until also(with) is not 0, which must not call the interpreter */
     int (*spin_also)(PyObject *inbox, int64_t end_ns, int64_t pause_ns, int (*also)(void *with), void *with);
     int64_t (*now_ns)(void);
-    PyObject *(*take)(PyObject *inbox); /* the next frame; NULL, maybe with an exception: there is none */
+    Ring *(*turn)(PyObject *inbox); /* whose turn it is, of those with a record: borrowed; NULL: none has any */
+    int (*peek)(Ring *ring, const unsigned char *at[2], size_t size[2]);
+    void (*skip)(Ring *ring);
+    PyObject *(*next)(Ring *ring); /* its next frame; NULL, maybe with an exception: there is none, or the ring is damaged */
     int64_t clock_offset_ns; /* what the clock of this process shows more than CLOCK_MONOTONIC */
     Py_ssize_t (*count)(PyObject *inbox); /* of the rings that are read */
 } RingApi;

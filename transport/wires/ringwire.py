@@ -40,11 +40,6 @@ from ckpt.transport.wires.wire import Frame, ProcessGuard, Wire
 if TYPE_CHECKING:
     from ckpt.transport.wires._ring import Inbox, Reader, Writer
 
-ALL_RINGS_BYTES: Final = 48 << 20
-"""The rings of a whole job on one host take at most about this much memory, however many ranks there are (each at least
-LEAST_BYTES)."""
-RING_BYTES: Final = 512 << 10
-"""Of one ring, where there are few."""
 ANSWER_NS: Final = 10_000_000_000
 """An offer that is not taken for so long is given up."""
 EARLY_NS: Final = 200_000_000
@@ -56,12 +51,6 @@ LOOKS_PER_BELL: Final = 64
 """A process that never sleeps looks at its bell after so many looks that found no frame."""
 
 _SEPARATOR: Final = "#ring="
-
-
-def ring_bytes(size: int) -> int:
-    """The capacity of each ring in a job of `size` ranks on one host."""
-    share = ALL_RINGS_BYTES // max(1, size * (size - 1))
-    return max(ring.LEAST_BYTES, min(RING_BYTES, 1 << (max(share, 1).bit_length() - 1)))
 
 
 @dataclass(slots=True)
@@ -87,7 +76,7 @@ class RingWire:
         rank: int,
         key: bytes,
         *,
-        capacity: int = RING_BYTES,
+        capacity: int = ring.RING_BYTES,
         pause_ns: int = 0,
         on_fallback: Callable[[int | None, str], None] | None = None,
         clock: Callable[[], int] = time.monotonic_ns,

@@ -76,14 +76,19 @@ COPY_BYTES = 2 << 20
 """The program's memory is copied when less than this is sent, because the copy takes less time than the acknowledgement."""
 
 JOINED_BYTES = 128 << 10
-"""Less than this is copied behind its envelope. A longer copy stays apart, so that it can be read into the place of its
-receive."""
+"""Less than this (`Engine.joined_bytes`) is copied behind its envelope, and shares frames. A longer copy stays apart, so
+that it can be read into the place of its receive."""
+
+LONGEST_ENVELOPE_BYTES = 1 << 10
+"""Room for an envelope beside a payload that is joined to it: together they are no long message of the transport."""
 
 DIRECT_COPY_BYTES = 512 << 10
 """The same for a rank that reads long messages from this process's memory: its read, and the acknowledgement, take about as
 long as a copy would."""
 
-_NOT_SAVED = frozenset({"boards", "choices", "codec", "direct", "lane", "look", "offers", "tell"})
+_NOT_SAVED = frozenset(
+    {"boards", "choices", "codec", "direct", "joined_bytes", "lane", "look", "offers", "tell"}
+)
 
 WORLD_COUNT = 0
 SELF_COUNT = 1
@@ -111,6 +116,7 @@ class Engine:
         "guard",
         "handlers",
         "imports",
+        "joined_bytes",
         "lane",
         "lock",
         "look",
@@ -167,6 +173,8 @@ class Engine:
         """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
         self.direct: Container[int] = ()
         """World ranks that read long messages from this process's memory. Not in images."""
+        self.joined_bytes = JOINED_BYTES
+        """By the longest message that shares frames. Not in images."""
         self.tell: Callable[[], None] = _nobody
         """Called under the lock by a thread that has changed what others may wait for: wakes these. Not in images."""
         self._world: CommHandle | None = None
@@ -185,7 +193,7 @@ class Engine:
         for name, value in state.items():
             setattr(self, name, value)
         self.codec = self.lane = self.look = self.choices = self.boards = self.offers = None
-        self.direct = ()
+        self.direct, self.joined_bytes = (), JOINED_BYTES
         self.tell = _nobody
         if process_state().codec is not None:
             from ckpt.mpi.engine.pickling import restored
@@ -389,7 +397,7 @@ class Engine:
         with this sequence number: the send is done when that is acknowledged."""
         data, send = spec.read(), self.progress.send
         nbytes = len(data)
-        if nbytes < JOINED_BYTES:
+        if nbytes < self.joined_bytes:
             send(dst, head + data)
         elif not spec.dense:
             send(dst, head, data)  # a packed copy, which nothing else writes to

@@ -32,7 +32,7 @@ class Side:
         config = EndpointConfig(job=job, rank=rank, size=2, incarnation=incarnation, epoch=0, **limits)
         self.endpoint = Endpoint(config)
         self.express = express_of(self.endpoint) if hot else None
-        self.ways = [0, 0, 0, 0]
+        self.ways = [0, 0, 0, 0, 0]
 
     def send(self, message: bytes, now_ns: int) -> list[tuple[bytes, ...]]:
         peer = 1 - self.endpoint.config.rank
@@ -48,14 +48,20 @@ class Side:
         return self.flush(now_ns) if self.endpoint.flush_due else []
 
     def flush(self, now_ns: int) -> list[tuple[bytes, ...]]:
-        if self.express is not None:
+        frames: list[tuple[bytes, ...]] = []
+        sealed = self.endpoint._links[1 - self.endpoint.config.rank].window.sealed
+        while self.express is not None:
+            has_closed = bool(sealed)
             found = self.express.transmit(now_ns)
-            if found is not None:
-                assert found[0] == 1 - self.endpoint.config.rank
-                assert not self.endpoint.flush_due and not self.endpoint.marks.dirty
-                self.ways[3] += 1
-                return [(found[1],)]
-        return [tuple(map(bytes, parts)) for _, parts in self.endpoint.transmit(now_ns)]
+            if found is None:
+                break
+            assert found[0] == 1 - self.endpoint.config.rank
+            self.ways[3 + has_closed] += 1
+            frames.append((found[1],))
+        if frames and not self.endpoint.marks.dirty:
+            assert not self.endpoint.flush_due
+            return frames
+        return frames + [tuple(map(bytes, parts)) for _, parts in self.endpoint.transmit(now_ns)]
 
     def receive(self, frame: tuple[bytes, ...], now_ns: int) -> list[Any]:
         if self.express is not None and len(frame) == 1:
@@ -135,7 +141,7 @@ def history(seed: int, *, hot: bool, steps: int) -> tuple[list[Any], list[int]]:
         happened: Any = None
         match chance.randrange(24):
             case 0 | 1 | 2:
-                size = chance.choice([0, 1, 8, 100, 1000, 9000, 70_000])
+                size = chance.choice([0, 1, 8, 100, 1000, 9000, 70_000, 140_000])
                 happened = side.send(chance.randbytes(chance.randint(0, size)), now_ns)
                 flying[1 - rank] += happened
             case 3 | 4 | 5 | 6 if flying[rank]:
@@ -177,7 +183,7 @@ def history(seed: int, *, hot: bool, steps: int) -> tuple[list[Any], list[int]]:
 
 @pytest.mark.parametrize("part", range(4))
 def test_whole_histories_are_the_same_both_ways(part: int, figures: Any) -> None:
-    ways = [0, 0, 0, 0]
+    ways = [0, 0, 0, 0, 0]
     for seed in range(100):
         seed = 1000 * (seed_of_the_commit() % 1_000_000) + 100 * part + seed
         mine, short = history(seed, hot=True, steps=100)
@@ -185,7 +191,7 @@ def test_whole_histories_are_the_same_both_ways(part: int, figures: Any) -> None
         for number, (one, two) in enumerate(zip(mine, other, strict=True)):
             assert one == two, f"seed {seed}, step {number}"
         ways = [sum(both) for both in zip(ways, short, strict=True)]
-    assert min(ways) > 200, ways
+    assert min(ways) > 20, ways
     figures("ordinary frames, both ways", sum(ways))
 
 
@@ -204,7 +210,7 @@ def test_a_round_trip_is_ordinary_at_every_step() -> None:
         assert two.receive(frame, 10 * number + 3) == [(0, [b"ping %d" % number])]
         (frame,) = two.send(b"pong", 10 * number + 4)
         assert one.receive(frame, 10 * number + 5) == [(1, [b"pong"])]
-    assert (one.ways, two.ways) == ([20, 20, 0, 0], [20, 20, 0, 0])
+    assert (one.ways, two.ways) == ([20, 20, 0, 0, 0], [20, 20, 0, 0, 0])
     assert one.endpoint.base(1) == 20 and one.endpoint._links[1].timeout.srtt_ns > 0
 
 
@@ -216,7 +222,7 @@ def test_messages_that_cross_are_ordinary_at_every_step() -> None:
         frames = [side.send(b"%d" % number, 10 * number + 2) or side.flush(10 * number + 3) for side in both]
         for side, ((frame,),) in zip(reversed(both), frames, strict=True):
             assert side.receive((frame,), 10 * number + 4) == [(both.index(side) ^ 1, [b"%d" % number])]
-    assert [side.ways for side in both] == [[1, 20, 19, 19]] * 2
+    assert [side.ways for side in both] == [[1, 20, 19, 19, 0]] * 2
     assert [side.endpoint.base(1 - rank) for rank, side in enumerate(both)] == [19, 19]
 
 
@@ -225,7 +231,7 @@ def test_what_waits_on_a_link_shares_a_frame() -> None:
     first = one.send(b"0", 2)
     assert [one.send(b"%d" % number, 3) for number in range(1, 4)] == [[], [], []]
     (second,) = one.flush(4)
-    assert one.ways == [1, 0, 3, 1]
+    assert one.ways == [1, 0, 3, 1, 0]
     assert two.receive(first[0], 5) == [(0, [b"0"])]
     assert two.receive(second, 6) == [(0, [b"1", b"2", b"3"])]
 
@@ -247,7 +253,7 @@ def test_what_is_no_frame_is_left_to_python(frame: Any) -> None:
     assert one.express.accept(frame, 3) is None
 
 
-@pytest.mark.parametrize("message", ["text", None, bytearray(8), memoryview(b"x"), bytes(99_000)])
+@pytest.mark.parametrize("message", ["text", None, bytearray(8), memoryview(b"x"), bytes(150_000)])
 def test_what_is_no_short_message_of_bytes_is_left_to_python(message: Any) -> None:
     one, _ = pair()
     assert one.express.emit(1, message, 3) is None and one.express.append(1, message) is None

@@ -16,14 +16,13 @@ from pathlib import Path
 import pytest
 
 from ckpt.transport.wires import ring
+from ckpt.transport.wires.ring import ALL_RINGS_BYTES, ring_bytes
 from ckpt.transport.wires.ringwire import (
-    ALL_RINGS_BYTES,
     ANSWER_NS,
     EARLY_NS,
     RETRY_LONGEST_NS,
     RETRY_NS,
     RingWire,
-    ring_bytes,
 )
 from tests.unit.transport.wires.memory_wire import Clock, MemoryNetwork, MemoryWire
 
