@@ -73,7 +73,7 @@ class FrameLimits(NamedTuple):
 
     coalesce: int
     large: int
-    """`coalesce_bytes` and `large_bytes` of an endpoint: the charge of short messages in one frame is less than their sum."""
+    """`coalesce_bytes` and `large_bytes` of an endpoint: short messages of one frame have a charge less than their sum."""
     payload: int
     """A payload of this length or more is to be read from its sender's memory: it does not fit beside its head."""
 
