@@ -297,23 +297,28 @@ static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t coun
     return sequence < 0 ? NULL : PyLong_FromLongLong(sequence);
 }
 
-static PyObject *hot_flush(PyObject *self, PyObject *Py_UNUSED(none))
+/* Write the frames of ordinary messages that wait.  1: nothing is left to be sent; 0: something is; -1 with an exception. */
+static int flush(Hot *hot)
 {
-    Hot *hot = (Hot *)self;
-    PyObject *link, *dst = NULL;
+    PyObject *link, *dst = NULL, *common = GET(hot->core.endpoint, ENDPOINT__common);
     long long bytes = 0;
     while ((link = express_waiting(&hot->core, &bytes)) != NULL) {
         PyObject *rank = PyTuple_GET_ITEM(GET(link, LINK__ident), 2);
         Ring *ring = ring_to(hot, rank, (uint64_t)bytes);
-        if (!ring && !may_go_far(hot, rank, (uint64_t)bytes)) Py_RETURN_FALSE;
+        if (!ring && !may_go_far(hot, rank, (uint64_t)bytes)) return 0;
         Outgoing frame;
-        if (!express_transmit(&hot->core, now_ns(), &dst, &frame)) Py_RETURN_FALSE;
+        if (!express_transmit(&hot->core, now_ns(), &dst, &frame)) return 0;
         int failed = deliver(hot, ring, dst, &frame);
         Py_CLEAR(dst);
-        if (failed) return NULL;
+        if (failed) return -1;
     }
-    PyObject *common = GET(hot->core.endpoint, ENDPOINT__common);
-    return PyBool_FromLong(IS(common, COMMON) && empty_list(GET(common, COMMON_dirty)) && GET(common, COMMON_flush_due) == Py_False);
+    return IS(common, COMMON) && empty_list(GET(common, COMMON_dirty)) && GET(common, COMMON_flush_due) == Py_False;
+}
+
+static PyObject *hot_flush(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    int is_all = flush((Hot *)self);
+    return is_all < 0 ? NULL : PyBool_FromLong(is_all);
 }
 
 /* ---- receiving ------------------------------------------------------------------------------------------------------------- */
@@ -453,15 +458,16 @@ static PyObject *hot_look(PyObject *self, PyObject *const *args, Py_ssize_t coun
     return found < 0 ? NULL : PyBool_FromLong(found);
 }
 
-/* Nothing is to be done but to look: no failure, no deferred signal, no timer, nothing to send, no look at the control descriptor. */
+/* Nothing is to be done but to look: no failure, no deferred signal, no timer, no look at the control descriptor; and what waits to be
+   sent is sent first.  -1 with an exception. */
 static int may_look(Hot *hot, long long at_ns)
 {
     PyObject *common = GET(hot->core.endpoint, ENDPOINT__common);
     Reading reading = {0};
-    return IS(common, COMMON) && is_free(hot) && PORT(hot, PORT_PENDING) == Py_False &&
-           empty_list(GET(common, COMMON_dirty)) && GET(common, COMMON_flush_due) == Py_False &&
-           NUMBER(common, COMMON_deadline_ns) > at_ns && at_ns - value(&reading, PORT(hot, PORT_CHECKED)) < CONTROL_EVERY_NS &&
-           !reading.bad;
+    if (!IS(common, COMMON) || !is_free(hot) || PORT(hot, PORT_PENDING) != Py_False) return 0;
+    if (at_ns - value(&reading, PORT(hot, PORT_CHECKED)) >= CONTROL_EVERY_NS || reading.bad) return 0;
+    int is_flushed = empty_list(GET(common, COMMON_dirty)) && GET(common, COMMON_flush_due) == Py_False ? 1 : flush(hot);
+    return is_flushed > 0 ? NUMBER(common, COMMON_deadline_ns) > at_ns && !reading.bad : is_flushed;
 }
 
 /* A look has found a message.  0, or -1 with an exception. */
@@ -482,7 +488,8 @@ static PyObject *hot_glance(PyObject *self, PyObject *Py_UNUSED(none))
     Reading reading = {0};
     long long at_ns = now_ns(), spin_ns = value(&reading, PORT(hot, PORT_SPIN)), pause_ns = value(&reading, PORT(hot, PORT_PAUSE));
     long long entries = value(&reading, PORT(hot, PORT_ENTRIES)), end_ns = at_ns + spin_ns;
-    if (reading.bad || !may_look(hot, at_ns)) return PyObject_CallNoArgs(hot->slow_glance);
+    int may = reading.bad ? 0 : may_look(hot, at_ns);
+    if (may <= 0) return may ? NULL : PyObject_CallNoArgs(hot->slow_glance);
     if (sleeps_in_look(hot)) {
         end_ns = NUMBER(GET(hot->core.endpoint, ENDPOINT__common), COMMON_deadline_ns);
         if (end_ns > at_ns + LONGEST_LOOK_NS) end_ns = at_ns + LONGEST_LOOK_NS;

@@ -231,11 +231,11 @@ class BufferMessages(CommBase):
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Start to receive into a buffer."""
         try:
-            source, tag = argument(source), argument(tag)
+            if not type(source) is type(tag) is int:
+                source, tag = argument(source), argument(tag)
             spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
             with self._engine.lock:
-                receive = self._start_recv(spec, source, tag)
-            return Request._make(self._engine, receive)
+                return Request._make(self._engine, self._start_recv(spec, source, tag))
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 

@@ -225,6 +225,10 @@ class CommBase(Handle):
         """(world rank of the source, source, tag). The world rank is 0 for ANY_SOURCE, and None for PROC_NULL.
 
         MpiException: ERR_RANK or ERR_TAG for bad arguments, ERR_COMM or ERR_REVOKED for a closed communicator."""
+        if type(source) is type(tag) is int and 0 <= source < len(self._peers) and ANY_TAG <= tag <= TAG_UB:
+            if self._shared.closed:
+                self._refuse()
+            return self._peers[source], source, tag
         source, tag = argument(source), argument(tag)
         if tag != ANY_TAG and not 0 <= tag <= TAG_UB:
             raise MpiException(ERR_TAG, f"tag {tag} is neither ANY_TAG nor in 0…{TAG_UB}")

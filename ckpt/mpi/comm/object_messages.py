@@ -23,6 +23,7 @@ from ckpt.mpi.base.integers import argument
 from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.comm.guard import handled
 from ckpt.mpi.comm.message import Message
+from ckpt.mpi.datatypes.buffers import BufferSpec
 from ckpt.mpi.datatypes.op import Op
 from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.comm_state import CommShared
@@ -37,7 +38,19 @@ if TYPE_CHECKING:
     from ckpt.mpi.base.progress import Buffer
     from ckpt.mpi.datatypes.status import Status
 
-for _known in (CommBase, CommShared, Engine, Channel, Context, Matcher, FailedRanks, Exchange, Op):
+for _known in (
+    CommBase,
+    CommShared,
+    Engine,
+    Channel,
+    Context,
+    Matcher,
+    FailedRanks,
+    Exchange,
+    Op,
+    Receive,
+    BufferSpec,
+):
     quick.know(_known)
 
 _dumps = pickle.dumps

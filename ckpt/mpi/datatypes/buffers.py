@@ -91,10 +91,10 @@ class BufferSpec:
         nbytes = len(data) - at
         if nbytes <= 0:
             return
+        memory = BOTTOM.window() if self.obj is BOTTOM else PickleBuffer(self.obj).raw()
         if self.dense:
-            _memory(self.obj)[self.offset : self.offset + nbytes] = memoryview(data)[at:] if at else data
+            memory[self.offset : self.offset + nbytes] = memoryview(data)[at:] if at else data
             return
-        memory = _memory(self.obj)
         for place in range(self.count):
             base = self.offset + place * self.datatype.extent
             for offset, length in self.datatype.runs:

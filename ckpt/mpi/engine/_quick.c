@@ -10,7 +10,7 @@
                                             from there in Python
        arrivals(engine)                     -> a function for Engine.on_messages
        send_buffer(comm, buf, dest, tag), recv_buffer(comm, buf, source, tag, status), sendrecv_buffer(comm, ...)
-                                            the same for messages of buffers (quick_buffers.c); collectives: quick_boards.c.  Arrival, and the look for it: quick_arrivals.c
+                                            the same for messages of buffers (quick_buffers.c); collectives: quick_boards.c.  Arrival, and the look for it: quick_arrivals.c, quick_posted.c
        dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; for tests
 
    This module has no state, except for these offsets.  It reads and writes the slots of the same Python objects that the Python code
@@ -34,11 +34,12 @@
 
 LaneApi *lanes;
 static PyObject *pickle_dumps, *pickle_loads, *protocol, *MISS;
-PyObject *quick_deque;
-static PyObject *deque_popleft, *name_fill;
+PyObject *quick_deque, *quick_popleft;
+static PyObject *name_fill;
 
 static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine",      "Channel",  "Context",
-                                                  "Matcher",  "FailedRanks", "Exchange", "Op"};
+                                                  "Matcher",  "FailedRanks", "Exchange", "Op",       "Receive",
+                                                  "BufferSpec"};
 static const struct {
     int cls;
     const char *name;
@@ -47,12 +48,17 @@ static const struct {
     {SHARED, "closed"}, {SHARED, "broken"}, {SHARED, "exchange"},
     {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"}, {ENGINE, "choices"},
     {ENGINE, "lock"}, {ENGINE, "runnable"}, {ENGINE, "look"}, {ENGINE, "handlers"}, {ENGINE, "failed_ranks"}, {ENGINE, "matcher"},
+    {ENGINE, "debts"},
     {CHANNEL, "messages"}, {CHANNEL, "source"}, {CHANNEL, "tag"}, {CHANNEL, "src"}, {CHANNEL, "context"},
-    {CONTEXT, "order"},
+    {CHANNEL, "posted"},
+    {CONTEXT, "order"}, {CONTEXT, "wild"},
     {MATCHER, "by_envelope"}, {MATCHER, "serial"}, {MATCHER, "posted"},
     {FAILED, "known"},
     {EXCHANGE, "number"}, {EXCHANGE, "board"},
     {OP, "_name"}, {OP, "_function"},
+    {RECEIVE, "source"}, {RECEIVE, "tag"}, {RECEIVE, "nbytes"}, {RECEIVE, "done"}, {RECEIVE, "data"}, {RECEIVE, "want_source"},
+    {RECEIVE, "want_tag"}, {RECEIVE, "ticket"}, {RECEIVE, "target"}, {RECEIVE, "owner"},
+    {SPEC, "obj"}, {SPEC, "offset"}, {SPEC, "nbytes"}, {SPEC, "dense"},
 };
 PyTypeObject *classes[CLASSES];
 Py_ssize_t offsets[SLOTS];
@@ -228,18 +234,15 @@ PyObject *oldest(PyObject *channel)
     return data;
 }
 
-/* Count for flow control (Engine.taken) that the program takes a message of `size` bytes of rank `src`.  Returns 0; 1: Python has to
-   do it, and nothing is done. */
-static int account(PyObject *engine, PyObject *src, Py_ssize_t size)
+int account(PyObject *counts, PyObject *src, Py_ssize_t size)
 {
-    PyObject *taken = GET(engine, ENGINE_TAKEN);
-    if (!taken || !PyList_CheckExact(taken) || !src || !PyLong_CheckExact(src)) return 1;
+    if (!counts || !PyList_CheckExact(counts) || !src || !PyLong_CheckExact(src)) return 1;
     Py_ssize_t at = PyLong_AsSsize_t(src);
-    if (at < 0 || at >= PyList_GET_SIZE(taken)) {
+    if (at < 0 || at >= PyList_GET_SIZE(counts)) {
         PyErr_Clear();
         return 1;
     }
-    PyObject *former = PyList_GET_ITEM(taken, at);
+    PyObject *former = PyList_GET_ITEM(counts, at);
     int overflow;
     long long debt = PyLong_CheckExact(former) ? PyLong_AsLongLongAndOverflow(former, &overflow) : -1;
     if (debt < 0 || debt + size + DEBT_UNIT > DEBT_LIMIT) return 1;
@@ -248,16 +251,16 @@ static int account(PyObject *engine, PyObject *src, Py_ssize_t size)
         PyErr_Clear();
         return 1;
     }
-    PyList_SET_ITEM(taken, at, now);
+    PyList_SET_ITEM(counts, at, now);
     Py_DECREF(former);
     return 0;
 }
 
 int take_oldest(PyObject *comm, PyObject *channel, PyObject *data)
 {
-    if (account(GET(comm, COMM_ENGINE), GET(channel, CHANNEL_SRC), PyBytes_GET_SIZE(data))) return 1;
+    if (account(GET(GET(comm, COMM_ENGINE), ENGINE_TAKEN), GET(channel, CHANNEL_SRC), PyBytes_GET_SIZE(data))) return 1;
     PyObject *messages = GET(channel, CHANNEL_MESSAGES);
-    PyObject *entry = PyObject_Vectorcall(deque_popleft, &messages, 1, NULL);
+    PyObject *entry = PyObject_Vectorcall(quick_popleft, &messages, 1, NULL);
     Py_XDECREF(entry);
     return entry ? 0 : -1;
 }
@@ -343,8 +346,8 @@ PyMODINIT_FUNC PyInit__quick(void)
     if (!made) return NULL;
     if (!(pickle_dumps = attribute_of("pickle", "dumps")) || !(pickle_loads = attribute_of("pickle", "loads")) ||
         !(protocol = PyLong_FromLong(5)) || !(quick_deque = attribute_of("collections", "deque")) ||
-        !(deque_popleft = PyObject_GetAttrString(quick_deque, "popleft")) ||
-        !(name_fill = PyUnicode_InternFromString("_fill")) || quick_prepare_arrivals() || !(MISS = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) ||
+        !(quick_popleft = PyObject_GetAttrString(quick_deque, "popleft")) ||
+        !(name_fill = PyUnicode_InternFromString("_fill")) || quick_prepare_arrivals() || quick_prepare_posted() || !(MISS = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) ||
         PyModule_AddObjectRef(made, "MISS", MISS) || PyModule_AddFunctions(made, quick_board_functions) ||
         PyModule_AddFunctions(made, quick_arrival_functions)) {
         Py_DECREF(made);

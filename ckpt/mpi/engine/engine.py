@@ -259,17 +259,15 @@ class Engine:
             data = batch[at]
             at += 1
             head = data[:32]
-            found = matcher.by_envelope.get(head if type(head) is bytes else bytes(head))
-            if found is None or (matcher.posted and found.context.wild):
+            channel = matcher.by_envelope.get(head if type(head) is bytes else bytes(head))
+            if channel is None:
                 self._arrive(src, data)
-            elif found.posted:
-                # The message is EAGER, since its bytes are a key of by_envelope: the oldest posted receive takes it.
-                matcher.posted -= 1
-                receive = found.posted.popleft()
-                self.settle_account(found, data)
-                receive.fill(found.source, found.tag, data)
+            elif (receive := matcher.claim(channel)) is not None:
+                # The message is EAGER, since its bytes are a key of by_envelope
+                self.settle_account(channel, data)
+                receive.fill(channel.source, channel.tag, data)
             else:
-                matcher.keep(found, data)
+                matcher.keep(channel, data)
 
     def place(self, head: bytes, nbytes: int) -> Spot | None:
         """Where a message of `nbytes` bytes behind this envelope, which is in its sender's memory, is wanted. None: in no

@@ -153,14 +153,23 @@ class Matcher:
         self, src: int, source: int, tag: int, number: int, data: Buffer
     ) -> tuple[Channel, Receive | None]:
         """Match an arriving message: (its channel, the receive that takes it). None for the receive: the message is kept."""
-        context = self.context(number)
-        channel = self.channel(context, source, tag, src)
-        receive = self._earliest(channel)
-        if receive is not None:
+        channel = self.channel(self.context(number), source, tag, src)
+        receive = self.claim(channel)
+        if receive is None:
+            self.keep(channel, data)
+        return channel, receive
+
+    def claim(self, channel: Channel) -> Receive | None:
+        """The posted receive that takes the next message of a channel, which is posted no longer; or None. A channel has no
+        messages if any receive is posted that accepts them."""
+        posted, wild = channel.posted, channel.context.wild
+        if wild and (receive := self._earliest(channel)) is not None:
             self.take_off(receive, channel)
-            return channel, receive
-        self.keep(channel, data)
-        return channel, None
+            return receive
+        if not posted:
+            return None
+        self.posted -= 1
+        return posted.popleft()
 
     def keep(self, channel: Channel, data: Buffer) -> None:
         """Append an unexpected message to its channel."""

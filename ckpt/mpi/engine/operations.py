@@ -57,7 +57,8 @@ class Operation:
 
     def complete(self, status: Status | None) -> Any:
         """Fill the status, raise the error or return the result. Called once, when done, without the lock."""
-        self.fill_status(status)
+        if status is not None or self.error is not None:
+            self.fill_status(status)
         return self.result()
 
     def fill_status(self, status: Status | None) -> None:
@@ -92,6 +93,25 @@ class Done(Operation):
         self.done = True
         self.source = source
         self.tag = tag
+
+
+class KeptOutcome(Operation):
+    """The outcome of an operation in a call that raised: its object or its error. The request's next call takes it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, operation: Operation, value: Any, error: Exception | None) -> None:
+        super().__init__()
+        self.done = True
+        self.source = operation.source
+        self.tag = operation.tag
+        self.nbytes = operation.nbytes
+        self.cancelled = operation.cancelled
+        self.value = value
+        self.error = error
+
+    def result(self) -> Any:
+        return self.value
 
 
 class FailedOperation(Operation):

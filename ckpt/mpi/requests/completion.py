@@ -35,31 +35,12 @@ from ckpt.mpi.base.errors import (
     MpiException,
 )
 from ckpt.mpi.datatypes.status import Status
-from ckpt.mpi.engine.operations import Operation
+from ckpt.mpi.engine.operations import KeptOutcome, Operation
 from ckpt.mpi.requests.handling import handled_request
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
     from ckpt.mpi.requests.request import Request
-
-
-class KeptOutcome(Operation):
-    """The outcome of an operation in a call that raised: its object or its error. The request's next call takes it."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, operation: Operation, value: Any, error: Exception | None) -> None:
-        super().__init__()
-        self.done = True
-        self.source = operation.source
-        self.tag = operation.tag
-        self.nbytes = operation.nbytes
-        self.cancelled = operation.cancelled
-        self.value = value
-        self.error = error
-
-    def result(self) -> Any:
-        return self.value
 
 
 def engine_of(requests: Sequence[Request]) -> Engine | None:
@@ -151,29 +132,30 @@ def _look_some(engine: Engine, requests: Sequence[Request]) -> int | None:
 
 def wait_all(requests: Sequence[Request]) -> bool:
     """Wait until all requests are done. False: not all are done, and a process that one of them needs has failed."""
-    engine = engine_of(requests)
+    engine, operations = active_of(requests)
     if engine is None:
         return True
-    operations = active_of(requests)
     with engine.lock:
         for operation in operations:
             while True:
-                engine.advance_collectives()
+                if engine.runnable:
+                    engine.advance_collectives()
                 if operation.poll():
                     break
-                if engine.failed_ranks.any_failure and _has_failed_peer(engine, operations):
-                    return all(each.poll() for each in operations)
-                if not operation.poll():  # looking for failures has made progress; nothing else may ever come
-                    engine.block()
+                if engine.failed_ranks.any_failure:
+                    if _has_failed_peer(engine, operations):
+                        return all(each.poll() for each in operations)
+                    if operation.poll():
+                        break  # looking for failures has made progress; nothing else may ever come
+                engine.block()
     return True
 
 
 def all_done(requests: Sequence[Request]) -> bool | None:
     """Whether all requests are done. None: not all are done, and a process that one of them needs has failed."""
-    engine = engine_of(requests)
+    engine, operations = active_of(requests)
     if engine is None:
         return True
-    operations = active_of(requests)
     with engine.lock:
         if engine.choices is None:
             return _all_done(engine, operations)
@@ -190,8 +172,15 @@ def _all_done(engine: Engine, operations: list[Operation]) -> bool | None:
     return None if engine.failed_ranks.any_failure and _has_failed_peer(engine, operations) else False
 
 
-def active_of(requests: Sequence[Request]) -> list[Operation]:
-    return [request._operation for request in requests if request._operation is not None]
+def active_of(requests: Sequence[Request]) -> tuple[Engine | None, list[Operation]]:
+    """(as `engine_of`, the operations of the active requests)"""
+    engine, operations = None, []
+    for request in requests:
+        operation = request._operation
+        if operation is not None:
+            operations.append(operation)
+            engine = engine or request._engine
+    return engine, operations
 
 
 def _has_failed_peer(engine: Engine, operations: list[Operation]) -> bool:
@@ -231,7 +220,7 @@ def collect(requests: Sequence[Request], statuses: list[Status] | None) -> list[
     results: list[Any] = []
     try:
         for index, request in enumerate(requests):
-            status = status_at(statuses, index)
+            status = None if statuses is None else status_at(statuses, index)
             if before[index] is not None:
                 results.append(request._complete(status))
             else:

@@ -76,7 +76,8 @@ class Request(Handle):
     @classmethod
     def _make(cls: type[R], engine: Engine | None, operation: Operation) -> R:
         """An active request. engine: None for an operation that is done and belongs to no communicator."""
-        request = cls()
+        request = object.__new__(cls)  # not by `__new__`, which has the arguments of a program to check
+        request._recipe = request._kept = None
         request._engine = engine
         request._operation = operation
         return request

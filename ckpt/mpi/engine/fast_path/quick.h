@@ -1,5 +1,5 @@
 /* What the C code for ordinary messages shares: `_quick.c` has the objects' messages and the module, `quick_buffers.c` the buffers',
-   `quick_boards.c` the collectives on boards, `quick_arrivals.c` arrival. */
+   `quick_boards.c` the collectives on boards, `quick_arrivals.c` arrival, `quick_posted.c` arrival where receives wait. */
 
 #ifndef CKPT_MPI_ENGINE_QUICK_H
 #define CKPT_MPI_ENGINE_QUICK_H
@@ -16,16 +16,19 @@ enum {
     COMM_ROUTES, COMM_CHANNELS, COMM_ENGINE, COMM_SHARED,
     SHARED_CLOSED, SHARED_BROKEN, SHARED_EXCHANGE,
     ENGINE_CODEC, ENGINE_GUARD, ENGINE_LANE, ENGINE_TAKEN, ENGINE_CHOICES, ENGINE_LOCK, ENGINE_RUNNABLE, ENGINE_LOOK,
-    ENGINE_HANDLERS, ENGINE_FAILED, ENGINE_MATCHER,
-    CHANNEL_MESSAGES, CHANNEL_SOURCE, CHANNEL_TAG, CHANNEL_SRC, CHANNEL_CONTEXT,
-    CONTEXT_ORDER,
+    ENGINE_HANDLERS, ENGINE_FAILED, ENGINE_MATCHER, ENGINE_DEBTS,
+    CHANNEL_MESSAGES, CHANNEL_SOURCE, CHANNEL_TAG, CHANNEL_SRC, CHANNEL_CONTEXT, CHANNEL_POSTED,
+    CONTEXT_ORDER, CONTEXT_WILD,
     MATCHER_FOUND, MATCHER_SERIAL, MATCHER_POSTED,
     FAILED_KNOWN,
     EXCHANGE_NUMBER, EXCHANGE_BOARD,
     OP_NAME, OP_FUNCTION,
+    RECEIVE_SOURCE, RECEIVE_TAG, RECEIVE_NBYTES, RECEIVE_DONE, RECEIVE_DATA, RECEIVE_WANT_SOURCE, RECEIVE_WANT_TAG,
+    RECEIVE_TICKET, RECEIVE_TARGET, RECEIVE_OWNER,
+    SPEC_OBJ, SPEC_OFFSET, SPEC_NBYTES, SPEC_DENSE,
     SLOTS
 };
-enum { COMM, SHARED, ENGINE, CHANNEL, CONTEXT, MATCHER, FAILED, EXCHANGE, OP, CLASSES };
+enum { COMM, SHARED, ENGINE, CHANNEL, CONTEXT, MATCHER, FAILED, EXCHANGE, OP, RECEIVE, SPEC, CLASSES };
 
 extern LaneApi *lanes;
 extern PyTypeObject *classes[CLASSES];
@@ -65,10 +68,20 @@ PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, PyObject **ch
 /* Export a buffer.  Returns 0; -1 without an exception: it is not ordinary, and nothing is exported. */
 int export_plain(PyObject *from, Py_buffer *view, int flags);
 
-extern PyObject *quick_deque; /* the class collections.deque */
+/* Count for flow control (Engine.taken, or Engine.debts, with the lock) that a message of `size` bytes of rank `src` leaves the mailbox.
+   Returns 0; 1: Python has to do it, and nothing is done. */
+int account(PyObject *counts, PyObject *src, Py_ssize_t size);
+
+/* Give a message, which is next in its channel, to the posted receive that waits for it.  GIVEN; NOBODY: none does; LEFT: Python has to
+   do it.  Nothing is done in both cases.  -1 with an exception. */
+enum { GIVEN, NOBODY, LEFT };
+int give_to_posted(PyObject *engine, PyObject *channel, PyObject *data);
+
+extern PyObject *quick_deque, *quick_popleft; /* the class collections.deque, and its method */
 extern PyMethodDef quick_board_functions[], quick_arrival_functions[];
 int quick_prepare_boards(void);
 int quick_prepare_arrivals(void);
+int quick_prepare_posted(void);
 
 PyObject *send_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *recv_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);

@@ -96,6 +96,18 @@ static PyObject *channel_of(PyObject *table, PyObject *data, PyObject *former, P
     return messages && (PyObject *)Py_TYPE(messages) == quick_deque ? found : NULL;
 }
 
+/* Matcher.keep: append a message to its channel.  0, or -1 with an exception. */
+static int keep(PyObject *matcher, PyObject *channel, PyObject *data)
+{
+    PyObject *before = GET(matcher, MATCHER_SERIAL);
+    PyObject *serial = before ? PyLong_FromLongLong(PyLong_AsLongLong(before) + 1) : NULL;
+    if (!serial) return -1;
+    Py_SETREF(GET(matcher, MATCHER_SERIAL), Py_NewRef(serial));
+    int failed = put(channel, serial, data);
+    Py_DECREF(serial);
+    return failed;
+}
+
 /* Put the messages of a batch into their channels, from `at` on: the index of the first that is not in its channel.  -1 with an
    exception. */
 static Py_ssize_t sorted_in(PyObject *matcher, PyObject *batch, Py_ssize_t at)
@@ -108,13 +120,7 @@ static Py_ssize_t sorted_in(PyObject *matcher, PyObject *batch, Py_ssize_t at)
         PyObject *data = PyList_GET_ITEM(batch, at);
         channel = channel_of(table, data, former, channel);
         if (!channel) break;
-        PyObject *before = GET(matcher, MATCHER_SERIAL);
-        PyObject *serial = before ? PyLong_FromLongLong(PyLong_AsLongLong(before) + 1) : NULL;
-        if (!serial) return -1;
-        Py_SETREF(GET(matcher, MATCHER_SERIAL), Py_NewRef(serial));
-        int failed = put(channel, serial, data);
-        Py_DECREF(serial);
-        if (failed) return -1;
+        if (keep(matcher, channel, data)) return -1;
         former = data;
         at++;
     }
@@ -132,6 +138,30 @@ static PyObject *sort_in(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(at);
 }
 
+/* The same where receives are posted.  The message at `at` is given to one, or kept: 1; 0: Python has to do it; -1 with an exception. */
+static int give(PyObject *engine, PyObject *batch, Py_ssize_t at)
+{
+    PyObject *matcher = GET(engine, ENGINE_MATCHER), *data = PyList_GET_ITEM(batch, at);
+    PyObject *table = known == CLASSES && IS(matcher, MATCHER) ? GET(matcher, MATCHER_FOUND) : NULL;
+    PyObject *channel = table && PyDict_CheckExact(table) ? channel_of(table, data, NULL, NULL) : NULL;
+    if (!channel) return PyErr_Occurred() ? -1 : 0;
+    int found = give_to_posted(engine, channel, data);
+    if (found == NOBODY) return keep(matcher, channel, data) ? -1 : 1;
+    return found < 0 ? -1 : found == GIVEN;
+}
+
+/* Match or keep the messages of a batch: the index of the first that is left to Python.  -1 with an exception. */
+static Py_ssize_t taken_in(PyObject *engine, PyObject *batch)
+{
+    Py_ssize_t at = 0;
+    for (int given = 1; given && at < PyList_GET_SIZE(batch); at += given) {
+        at = sorted_in(GET(engine, ENGINE_MATCHER), batch, at);
+        if (at < 0 || at == PyList_GET_SIZE(batch)) return at;
+        if ((given = give(engine, batch, at)) < 0) return -1;
+    }
+    return at;
+}
+
 /* Engine.on_messages of the engine that this function is bound to. */
 static PyObject *on_messages(PyObject *engine, PyObject *const *args, Py_ssize_t count)
 {
@@ -139,7 +169,7 @@ static PyObject *on_messages(PyObject *engine, PyObject *const *args, Py_ssize_t
         PyErr_SetString(PyExc_TypeError, "on_messages(source, batch)");
         return NULL;
     }
-    Py_ssize_t at = IS(engine, ENGINE) ? sorted_in(GET(engine, ENGINE_MATCHER), args[1], 0) : 0;
+    Py_ssize_t at = IS(engine, ENGINE) ? taken_in(engine, args[1]) : 0;
     if (at < 0) return NULL;
     if (at == PyList_GET_SIZE(args[1])) Py_RETURN_NONE;
     PyObject *rest = PyList_GetSlice(args[1], at, PyList_GET_SIZE(args[1])), *done = NULL;

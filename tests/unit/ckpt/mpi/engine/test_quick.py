@@ -48,6 +48,7 @@ class Rank:
         self.world: Intracomm
         self.engine, self.world = make_world(self)
         self.pair: Pair
+        self.take: Callable[[int, list[Any]], None] = self.engine.on_messages
 
     def poll(self) -> None:
         self.pair.exchange()
@@ -66,6 +67,7 @@ class Pair:
             rank.pair = self
             rank.endpoint.set_peer(1 - rank.rank, 0, self.now_ns)
             if is_quick:
+                rank.take = quick.arrivals(rank.engine)
                 rank.engine.lane = quick.make_lane(rank.endpoint, rank.lock, 1 << 20, 63)
 
     def exchange(self) -> None:
@@ -76,7 +78,7 @@ class Pair:
                 self.ranks[peer].endpoint.receive(parts, self.now_ns)
         for rank in self.ranks:
             for source, messages in rank.endpoint.delivered():
-                rank.engine.on_messages(source, messages)
+                rank.take(source, messages)
 
     def state(self) -> list[Any]:
         return [(of_endpoint(rank.endpoint), of_engine(rank.engine)) for rank in self.ranks]
@@ -169,9 +171,13 @@ BUFFERS: list[Callable[[int], Any]] = [
 
 
 STEPS = {
-    "send": 8, "burst": 3, "isend": 2, "issend": 1, "Send": 3, "Isend": 1, "recv": 9, "Recv": 5, "irecv": 1, "probe": 2,
-    "mprobe": 1, "exchange": 4, "codec": 0.3, "lock": 0.3, "Sendrecv": 3,
+    "send": 8, "burst": 3, "isend": 2, "issend": 1, "Send": 3, "Isend": 1, "recv": 9, "Recv": 5, "irecv": 2, "probe": 2,
+    "mprobe": 1, "exchange": 5, "Irecv": 3, "codec": 0.3, "lock": 0.3, "Sendrecv": 3,
 }  # fmt: skip
+
+
+def _operation(request: Any) -> Any:
+    return request._operation
 
 
 def seen_in(into: Any) -> int:
@@ -195,6 +201,7 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
     worlds = (one, two)
     story: list[Any] = []
     pending: list[Any] = []
+    intos: list[Any] = []
     many_tags = chance.random() < 0.3
     for _ in range(steps):
         sender, receiver = chance.choice([(0, 1), (0, 1), (0, 1), (1, 0)])
@@ -217,6 +224,10 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
             elif what == "Send":
                 for number in range(chance.choice([1, 1, 70])):
                     comm.Send(chance.choice(BUFFERS)(number), receiver, tag)
+            elif what == "Irecv":
+                for _ in range(chance.choice([1, 1, 3])):
+                    intos.append(chance.choice(BUFFERS)(7))
+                    pending.append(other.Irecv(intos[-1], source, wanted))
             elif what == "Isend":
                 pending.append(comm.Isend(chance.choice(BUFFERS)(5), receiver, tag))
             elif what == "Recv":
@@ -250,7 +261,8 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
         except Exception as error:
             result = repr(error)
         seen = status and (status.Get_source(), status.Get_tag(), status.Get_count())
-        story.append((what, repr(result), seen, pair.state()))
+        told = [(each.source, each.tag, each.nbytes, each.done) for each in map(_operation, pending) if each]
+        story.append((what, repr(result), seen, pair.state(), told, list(map(seen_in, intos))))
     return story
 
 

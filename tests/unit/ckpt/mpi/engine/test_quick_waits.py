@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ckpt import MPI
 from ckpt.mpi import make_world
 from ckpt.mpi.base.errors import MpiException
 from ckpt.mpi.engine import quick
@@ -118,6 +119,25 @@ def test_neighbours_exchange_buffers_without_python(
         two.world.Recv(into, 0)
         assert (into == 0).all()
     assert len(calls.made) < 60, calls.made
+
+
+@pytest.mark.parametrize("tag", [0, MPI.ANY_TAG])
+def test_posted_receives_get_their_messages_without_python(
+    ranks: tuple[Rank, Rank], monkeypatch: pytest.MonkeyPatch, tag: int
+) -> None:
+    one, two = ranks
+    mine, into = np.zeros(512), np.zeros(512)
+    calls = Calls(monkeypatch)
+    for number in range(100):
+        requests = [one.world.Irecv(into, 1, tag), one.world.Isend(mine, 1), one.world.irecv(source=1, tag=5)]
+        two.world.Send(np.full(512, float(number)), 0)
+        two.world.send(number, 0, tag=5)
+        two.port.express.flush()
+        assert MPI.Request.waitall(requests) == [None, None, number]
+        assert (into == number).all()
+        two.world.Recv(np.empty(512), 0)
+    assert calls.made.count("on_messages") < 5, calls.made
+    assert len(calls.made) < 120, calls.made
 
 
 @pytest.mark.parametrize("into", [None, b"12345678", np.zeros(2, dtype="O"), np.zeros(8)[::2]])
