@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -176,8 +176,16 @@ STEPS = {
 }  # fmt: skip
 
 
-def _operation(request: Any) -> Any:
-    return request._operation
+def posted(comm: Any, chance: random.Random, intos: list[Any], *where: Any) -> Iterator[Any]:
+    for _ in range(chance.choice([1, 1, 3])):
+        intos.append(chance.choice(BUFFERS)(7))
+        yield comm.Irecv(intos[-1], *where)
+
+
+def told(requests: list[Any]) -> list[Any]:
+    """What the operations of these requests tell."""
+    operations = [request._operation for request in requests if request._operation is not None]
+    return [(each.source, each.tag, each.nbytes, each.done) for each in operations]
 
 
 def seen_in(into: Any) -> int:
@@ -225,9 +233,7 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
                 for number in range(chance.choice([1, 1, 70])):
                     comm.Send(chance.choice(BUFFERS)(number), receiver, tag)
             elif what == "Irecv":
-                for _ in range(chance.choice([1, 1, 3])):
-                    intos.append(chance.choice(BUFFERS)(7))
-                    pending.append(other.Irecv(intos[-1], source, wanted))
+                pending += posted(other, chance, intos, source, wanted)
             elif what == "Isend":
                 pending.append(comm.Isend(chance.choice(BUFFERS)(5), receiver, tag))
             elif what == "Recv":
@@ -261,8 +267,7 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
         except Exception as error:
             result = repr(error)
         seen = status and (status.Get_source(), status.Get_tag(), status.Get_count())
-        told = [(each.source, each.tag, each.nbytes, each.done) for each in map(_operation, pending) if each]
-        story.append((what, repr(result), seen, pair.state(), told, list(map(seen_in, intos))))
+        story.append((what, repr(result), seen, pair.state(), told(pending), list(map(seen_in, intos))))
     return story
 
 
