@@ -53,7 +53,10 @@ DEBIAN = {
 PATIENCE_S = 300
 """A peer that takes longer for one program is left out from then on: four ranks that poll two busy cores may."""
 
-_UNITS = {"objects 8 B": "1/s", "buffers 8 B": "1/s", "1 MiB": "GB/s", "64 MiB": "GB/s"}
+_UNITS = {
+    **dict.fromkeys(("objects 8 B", "buffers 8 B"), "1/s"),
+    **dict.fromkeys(("16 KiB", "64 KiB", "256 KiB", "1 MiB", "64 MiB"), "GB/s"),
+}
 """Of what is a rate; the rest are microseconds."""
 
 _LARGE = ("allreduce 8 MiB", "bcast 8 MiB", "alltoall 8 MiB")

@@ -1,6 +1,7 @@
 """Messages between two ranks, the same calls for both libraries: messages.py FILE ckpt|mpi4py [quick]
 
-FILE gets JSON: round trips of 8 bytes in us, messages/s of 8 bytes (objects and buffers), bandwidth in GB/s.
+FILE gets JSON: round trips of 8 bytes and exchanges of 1 KiB in us, messages/s of 8 bytes (objects and buffers), bandwidth
+in GB/s.
 """
 
 import json
@@ -11,6 +12,7 @@ import numpy as np
 
 if sys.argv[2] == "ckpt":
     import ckpt
+    from ckpt import MPI
 
     comm = ckpt.enable()
 else:
@@ -30,6 +32,16 @@ def roundtrip(count=2000):
         else:
             comm.Recv(back, 0)
             comm.Send(out, 0)
+    return (time.perf_counter() - began) / count * 1e6
+
+
+def exchange(count=2000):
+    """As a stencil does with its halo."""
+    out, back, peer = np.zeros(1024, np.uint8), np.zeros(1024, np.uint8), 1 - comm.rank
+    began = time.perf_counter()
+    for _ in range(count):
+        requests = [comm.Irecv(back, peer), comm.Isend(out, peer)]
+        MPI.Request.Waitall(requests)
     return (time.perf_counter() - began) / count * 1e6
 
 
@@ -78,6 +90,10 @@ TABLE = {
     "round trip 8 B": (roundtrip, (2000,)),
     "objects 8 B": (objects, (100_000,)),
     "buffers 8 B": (buffers, (100_000,)),
+    "exchange 1 KiB": (exchange, (2000,)),
+    "16 KiB": (lambda count: bandwidth(16 << 10, count), (5000,)),
+    "64 KiB": (lambda count: bandwidth(64 << 10, count), (3000,)),
+    "256 KiB": (lambda count: bandwidth(256 << 10, count), (1000,)),
     "1 MiB": (lambda count: bandwidth(1 << 20, count), (500,)),
     "64 MiB": (lambda count: bandwidth(64 << 20, count), (10,)),
 }
