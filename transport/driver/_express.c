@@ -54,7 +54,7 @@ static RingApi *rings;
 static PyTypeObject HotType;
 PyTypeObject *express_classes[EXPRESS_CLASSES];
 Py_ssize_t express_offsets[SLOT_COUNT];
-static PyObject *name_messages, *name_wake, *name_lost, *name_flush, *name_threads;
+static PyObject *name_messages, *name_wake, *name_lost, *name_flush, *name_take, *name_threads;
 
 static long long now_ns(void)
 {
@@ -499,6 +499,7 @@ static PyObject *hot_glance(PyObject *self, PyObject *Py_UNUSED(none))
     if (!entered) return NULL;
     Py_SETREF(PORT(hot, PORT_ENTRIES), entered);
     int found = look_until(hot, end_ns, pause_ns);
+    if (!found && PyList_GET_SIZE(hot->unread)) return PyObject_CallMethodNoArgs(hot->port, name_take);
     if (!found) Py_SETREF(PORT(hot, PORT_GLANCED), Py_NewRef(Py_True));
     if (found < 0 || (found && has_seen(hot))) return NULL;
     return PyBool_FromLong(found);
@@ -648,7 +649,7 @@ PyMODINIT_FUNC PyInit__express(void)
     if (!rings || learn_classes() || express_prepare_send() || express_prepare_receive() || PyType_Ready(&HotType)) return NULL;
     if (!(name_messages = PyUnicode_InternFromString("on_messages")) || !(name_wake = PyUnicode_InternFromString("_wake_peer")) ||
         !(name_lost = PyUnicode_InternFromString("_send_again")) || !(name_flush = PyUnicode_InternFromString("_flush_seen")) ||
-        !(name_threads = PyUnicode_InternFromString("threads")))
+        !(name_take = PyUnicode_InternFromString("_take_seen")) || !(name_threads = PyUnicode_InternFromString("threads")))
         return NULL;
     static ExpressApi api = {&HotType, send_ordinary};
     PyObject *made = PyModule_Create(&module);

@@ -338,8 +338,7 @@ class Port:
         return self.pump()
 
     def glance(self) -> bool:
-        """Look for an ordinary message for as long as a wait would spin. True: one has come, and is handed over; or an
-        event of a link.
+        """Look for a frame for as long as a wait would spin. True: one has come, and what it brings is handed over.
 
         False: there is none, or something else is to be done: the caller waits (`wait`).
         """
@@ -375,8 +374,17 @@ class Port:
             if marks.flush_due:
                 self._flush_seen()
             return True
+        if self._ring_wire.unread:
+            return self._take_seen()
         self._glanced = True
         return False
+
+    def _take_seen(self) -> bool:
+        """A glance has found a frame that is not ordinary: a long message, an acknowledgement alone."""
+        frame = self.wire.receive()
+        if frame is not None:
+            self._take_awaited(frame, self.clock())
+        return frame is not None
 
     def _flush_seen(self) -> None:
         """A message that a glance has found makes frames due."""
@@ -661,15 +669,7 @@ class Port:
             frame = receive()
             now_ns = clock()
             if frame is not None:
-                self._take(frame, now_ns)
-                for source, messages in self.endpoint.delivered():
-                    self.on_messages(source, messages)
-                if marks.events:
-                    self._deliver()
-                if marks.flush_due:
-                    self._flush(now_ns)
-                self._spin_ns = 0 if self._is_bulk(frame) else self._spin_longest_ns
-                self.counts["waits_spun"] += 1
+                self._take_awaited(frame, now_ns)
                 return True
             if refused.retry_at_ns <= now_ns:
                 self._flush(now_ns)
@@ -680,6 +680,19 @@ class Port:
             if now_ns >= end_ns or marks.flush_due:
                 return False
             spin(min(end_ns, refused.retry_at_ns))
+
+    def _take_awaited(self, frame: Sequence[Buffer], now_ns: int) -> None:
+        """Process a frame that has come while this thread looked for one."""
+        marks = self._marks
+        self._take(frame, now_ns)
+        for source, messages in self.endpoint.delivered():
+            self.on_messages(source, messages)
+        if marks.events:
+            self._deliver()
+        if marks.flush_due:
+            self._flush(now_ns)
+        self._spin_ns = 0 if self._is_bulk(frame) else self._spin_longest_ns
+        self.counts["waits_spun"] += 1
 
     def _sleep(self, began_ns: int, until_ns: int) -> None:
         """Sleep until something happened, running timers on the way."""
