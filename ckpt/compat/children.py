@@ -16,6 +16,8 @@ from typing import Any
 
 __all__ = [
     "CHILD_WAITS",
+    "SEMAPHORE_MOMENTS",
+    "TRACKER_MOMENTS",
     "children_started",
     "disown_child",
     "fill_arena",
@@ -123,6 +125,20 @@ def proxy_is_served(proxy: Any) -> bool:
         return manager_runs(proxy._manager)
     address = proxy._token.address
     return not isinstance(address, str) or address.startswith("\0") or os.path.exists(address)
+
+
+SEMAPHORE_MOMENTS = (
+    ("multiprocessing.synchronize:SemLock.__init__", "a semaphore of multiprocessing is being made"),
+    ("multiprocessing.synchronize:SemLock._cleanup", "a semaphore of multiprocessing is being removed"),
+)
+TRACKER_MOMENTS = tuple(
+    (
+        f"multiprocessing.resource_tracker:ResourceTracker.{name}",
+        "the resource tracker of multiprocessing is in use",
+    )
+    for name in ("ensure_running", "getfd", "_send", "_stop")
+)
+"""Functions that no image is taken in, as ``Library.transient_functions``."""
 
 
 def semaphores() -> Iterable[Any]:

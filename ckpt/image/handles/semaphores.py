@@ -13,6 +13,9 @@ no child process that holds or awaits anything:
 ``Barrier``        is refused while there are child processes: how many of those that wait at it are theirs, nobody knows
 ``Synchronized``   is made anew of its lock and its object (:mod:`ckpt.image.handles.shared_heap`)
 =================  ==================================================================================================
+
+No image is taken while one of these is being made or removed, or the resource tracker is told of it: its number and its
+pipe are others in a new process.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from ckpt.image.interface.library import Library, Reducer, by_name
 from ckpt.image.reducers.raw_instances import reduce_raw
 
 __all__ = [
+    "ResourceTrackers",
     "Semaphores",
     "SynchronizedTypes",
     "make_condition",
@@ -47,6 +51,7 @@ class Semaphores(Library):
     transient_functions = (
         *((f"{_MODULE}:Condition.{name}", _AT_IT) for name in ("wait", "notify")),
         *((f"{_MODULE}:Event.{name}", _AT_IT) for name in ("is_set", "set", "clear", "wait")),
+        *children.SEMAPHORE_MOMENTS,
     )
     moment_limit_s = 1e9  # what such a call has half done is not in an image
 
@@ -115,6 +120,13 @@ def _is_wait(obj: Any, method: str) -> bool:
     if method not in _ACQUIRE or type(obj) is not children.type_of_semaphores():
         return False
     return type(children.owner_of_semaphore(obj)).__name__ in ("Lock", "RLock", "BoundedSemaphore")
+
+
+class ResourceTrackers(Library):
+    """multiprocessing.resource_tracker: a new process has another tracker, behind another pipe. These calls look for it
+    once, at their beginning."""
+
+    transient_functions = children.TRACKER_MOMENTS
 
 
 class SynchronizedTypes(Library):

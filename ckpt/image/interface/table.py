@@ -43,6 +43,7 @@ BUILT_IN: Final = {
     "multiprocessing.shared_memory": f"{_HANDLES}.shared_memory:SharedMemory",
     "multiprocessing.heap": f"{_HANDLES}.shared_heap:SharedHeap",
     "multiprocessing.synchronize": f"{_HANDLES}.semaphores:Semaphores",
+    "multiprocessing.resource_tracker": f"{_HANDLES}.semaphores:ResourceTrackers",
     "multiprocessing.sharedctypes": f"{_HANDLES}.semaphores:SynchronizedTypes",
     "multiprocessing.connection": f"{_POOLS}.plumbing:Connections",
     "multiprocessing.queues": f"{_POOLS}.plumbing:Queues",

@@ -105,7 +105,8 @@ def situations(chance: random.Random, count: int) -> Iterator[dict[str, Any]]:
             "pending": chance.random() < 0.1,
             "woken": chance.random() < 0.2,
             "lengths": [
-                chance.choice([0, 8, 1000, 100_000, 200_000]) for _ in range(chance.choice([0, 1, 1, 1, 2, 5]))
+                chance.choice([0, 8, 1000, 100_000, 200_000])
+                for _ in range(chance.choice([0, 1, 1, 1, 2, 5]))
             ],
             "answers": chance.random() < 0.2,
         }

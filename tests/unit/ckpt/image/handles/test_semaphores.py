@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing import resource_tracker, util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ckpt.image import Refused, run_base
+from ckpt.image.frames import _frames
+from ckpt.image.frames.stack import capture
+from ckpt.image.interface.transient import refuse_transient
 from tests.unit.ckpt.image.support import image_failure, resumed_output
 
 PROGRAM = """
@@ -52,3 +60,44 @@ def test_what_child_processes_may_hold_is_refused_by_name(tmp_path: Path, kind: 
         driver_tick()
     """
     assert remedy in image_failure(tmp_path, source)
+
+
+def _make() -> None:
+    multiprocessing.get_context("spawn").Lock()
+
+
+def _tell() -> None:
+    for _ in range(2):
+        resource_tracker.ensure_running()
+
+
+@pytest.mark.skipif(not _frames.SUPPORTED, reason="frames of this interpreter are not known")
+@pytest.mark.parametrize(
+    ("where", "name", "call", "reason"),
+    [
+        (
+            resource_tracker.ResourceTracker,
+            "_check_alive",
+            _tell,
+            "the resource tracker of multiprocessing is in use",
+        ),
+        (util, "register_after_fork", _make, "a semaphore of multiprocessing is being made"),
+    ],
+)
+def test_no_image_is_taken_while_a_semaphore_is_made_or_the_tracker_told(
+    monkeypatch: pytest.MonkeyPatch, where: Any, name: str, call: Callable[[], object], reason: str
+) -> None:
+    """The call went on with the pipe to the tracker of the former process: BrokenPipeError in `multiprocessing.Lock()`."""
+    said: list[str] = []
+    plain = getattr(where, name)
+
+    def looking(*args: Any) -> Any:
+        try:
+            refuse_transient(capture(at="call"))
+        except Refused as refused:
+            said.append(refused.reason)
+        return plain(*args)
+
+    monkeypatch.setattr(where, name, looking)
+    run_base(call)
+    assert said[0] == reason
