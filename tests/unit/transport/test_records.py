@@ -332,7 +332,9 @@ def outcome(name: str, source: str) -> list[Any]:
                 seen.append(made_object)
                 continue
             text = tried(repr, made_object)
-            seen += [text, [tried(lambda a, b: a == b, made_object, each) is True for each in objects]]
+            # From 3.13 on an object of the library is equal to itself, whatever its fields are.
+            others = [each for each in objects if each is not made_object]
+            seen += [text, [tried(lambda a, b: a == b, made_object, each) is True for each in others]]
             seen += [tried(hash, made_object) == tried(hash, each) for each in objects]
             seen.append(tried(lambda it: repr(pickle.loads(pickle.dumps(it))), made_object))
             # Of a frozen class with slots the library's `super().__setattr__` fails: it names the class without slots.
@@ -350,6 +352,7 @@ def outcome(name: str, source: str) -> list[Any]:
     "object",
     False,
 )
+@example([("", ["    a: int"], ["    def __init__(self, *values, **words): pass"])], "object", False)
 @example([("", ["    a: int = 1", "    b: int"], [])], "object", False)
 @example([("", ["    a: int"], []), ("", ["    a: int"], [])], "Base", False)
 @example(
