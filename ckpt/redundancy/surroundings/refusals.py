@@ -4,7 +4,7 @@
     files           opened for writing by functions that are not replaced (such as those of `posix`); by descriptors of
                     directories
     processes       subprocess, os.fork, os.system; signals to other processes
-    connections     of sockets
+    connections     of sockets; datagrams to an address
     databases       of SQLite in files, also attached ones, unless they are only read; files of h5py, too
     memory          that has a name (multiprocessing.shared_memory): all replicas would have it under the same one
 
@@ -43,6 +43,7 @@ _REFUSED = {
         "starts a process",
     ),
     **dict.fromkeys(("socket.connect", "socket.bind"), "opens a connection"),
+    **dict.fromkeys(("socket.sendto", "socket.sendmsg"), "sends a datagram"),
     **dict.fromkeys(("os.kill", "os.killpg"), "sends a signal to another process"),
     "sqlite3.connect": "opens a database",
 }
@@ -156,6 +157,8 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         return
     elif event in _REFUSED:
         what, name = _REFUSED[event], arguments[0] if arguments else event
+        if event.startswith("socket."):
+            name = arguments[1]  # the address
     else:
         return
     if _is_harmless(event, name, arguments) or changes.is_of_ckpt() or _is_of_import():
@@ -166,6 +169,8 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 def _is_harmless(event: str, name: Any, arguments: tuple[Any, ...]) -> bool:
     if event == "os.kill":  # to itself, or to see whether there is a process
         return name == os.getpid() or not arguments[1]
+    if event == "socket.sendmsg" and name is None:  # to who is connected: a socketpair of the program
+        return True
     try:
         text = os.fsdecode(name)
     except TypeError:

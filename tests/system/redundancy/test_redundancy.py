@@ -509,6 +509,12 @@ def test_uuids_made_of_clocks_are_the_same_in_all_replicas(start: Start, tmp_pat
         ("os.fork()", "starts a process"),
         ("os.killpg(1, 0)", "sends a signal to another process"),
         ("sqlite3.connect('result')", "opens a database"),
+        (
+            "socket.create_connection(('127.0.0.1', 9))",
+            "opens a connection (socket.connect: ('127.0.0.1', 9))",
+        ),
+        ("datagrams.sendto(b'x', ('127.0.0.1', 9))", "sends a datagram (socket.sendto: ('127.0.0.1', 9))"),
+        ("datagrams.sendmsg([b'x'], [], 0, ('127.0.0.1', 9))", "sends a datagram"),
         ("shared_memory.SharedMemory(create=True, size=9)", "shares memory"),
         ("h5py.File('result', 'w')", "opens a file for writing"),
         ("in_thread(lambda: os.system('touch result'))", "starts a process"),
@@ -521,12 +527,16 @@ def test_what_all_replicas_cannot_do_alike_is_refused_before_it_is_done(
     app = write_app(
         tmp_path,
         f"""
-        import os, posix, sqlite3
+        import os, posix, socket, sqlite3
         from concurrent.futures import ThreadPoolExecutor
         from multiprocessing import shared_memory
         import ckpt.errors
         if "h5py" in {statement!r}:
             import h5py
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        for each, other in (socket.socketpair(), socket.socketpair(type=socket.SOCK_DGRAM)):
+            each.sendmsg([b"x"])
+            assert other.recv(9) == b"x"
         in_thread = lambda call: ThreadPoolExecutor().submit(call).result()
         try:
             {statement}
