@@ -9,7 +9,7 @@ which know no descriptors. `set_local(frame, name, value)` gives a local variabl
 `replace_method(cls, name, method)` gives a class of C another method; `unbound(function, name)` stands for a function in
 C, and is no method where a class has it; `replace_uuid_of_time(function)` and `replace_shm_open(function)` put a function in
 the place of one that the standard library calls, and return that one; `name_temporary_files(names)`: `tempfile` takes new
-names from that iterator.
+names from that iterator. `SQLITE_IN_C`: the module from which sqlite3 takes its functions.
 `wait_for_files()` returns when files may be opened and changed: while an image is loaded that is when all ranks have loaded
 what needs no file; else at once. `when_files_are_back(function)` calls a function then, and returns False where
 that is now.
@@ -17,7 +17,7 @@ that is now.
 
 from __future__ import annotations
 
-from ckpt.compat.accelerators import replace_shm_open, replace_uuid_of_time
+from ckpt.compat.accelerators import SQLITE_IN_C, replace_shm_open, replace_uuid_of_time
 from ckpt.compat.memory import set_local
 from ckpt.compat.stdlib import name_temporary_files, use_paths_in
 from ckpt.compat.typeobjects import replace_method, unbound
@@ -74,6 +74,7 @@ __all__ = [
     "when_files_are_back",
     "pack",
     "replace_method",
+    "SQLITE_IN_C",
     "replace_shm_open",
     "replace_uuid_of_time",
     "set_local",

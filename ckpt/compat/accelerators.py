@@ -52,6 +52,7 @@ __all__ = [
     "SELECT",
     "PLAIN_SOCKETS",
     "SOCKET_WAITS",
+    "SQLITE_IN_C",
     "TLS",
     "TLS_STATE",
     "TLS_TRANSPORT",
@@ -122,6 +123,8 @@ since 3.14."""
 HASHLIB, BLAKE2 = DIGESTS[:2]
 COMPRESSION = ("zlib", "_bz2", "_lzma")
 BZ2, LZMA = COMPRESSION[1:]
+SQLITE_IN_C = "_sqlite3"
+"""The module from which ``sqlite3.dbapi2`` takes its functions."""
 PLAIN_SOCKETS = ("_socket", "socket")
 TLS = ("ssl", "_ssl")
 TLS_STATE = "_SSLSocket"

@@ -97,6 +97,7 @@ class _Worker:
         assert self.child.stdin is not None and self.child.stdout is not None
         self._input, self.output = self.child.stdin, self.child.stdout
         self.complaint = ""
+        self.ended_after_s: float | None = None
         for pipe in filter(None, (self.output, self.child.stderr)):
             os.set_blocking(pipe.fileno(), False)
 
@@ -261,12 +262,14 @@ def ask(
                         replies[question] = _reply(answer, time.monotonic() - began)
                     if ended:
                         selector.unregister(worker.output)
+                        worker.ended_after_s = time.monotonic() - began
     finally:
         _end(workers)
     for worker in workers:
         for question in worker.questions:
             if question not in replies:
-                replies[question] = Reply({}, _missing(worker, question, within_s), within_s, True)
+                after_s = within_s if worker.ended_after_s is None else worker.ended_after_s
+                replies[question] = Reply({}, _missing(worker, question, within_s), after_s, True)
     return {question: replace(reply, asked_s=asked_s) for question, reply in replies.items()}
 
 

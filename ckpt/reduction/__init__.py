@@ -24,6 +24,7 @@ errors. It is not imported by ``import ckpt``. docs/reduction.md says what holds
 from __future__ import annotations
 
 import operator
+import threading
 from functools import cache
 from typing import Any
 
@@ -73,6 +74,8 @@ __all__ = [
 
 MOST_PARTS = 1024
 _services: list[Service] = []
+_making = threading.RLock()
+"""Held while a service is made: threads whose first reductions begin at once are to have one channel, as at other ranks."""
 _hooks: dict[Service, _Restored] = {}
 _CHOICES = {
     "order": ("tree", "ready"),
@@ -151,6 +154,9 @@ def _start(data: Any, root: int, options: dict[str, Any]) -> Future:
             raise TypeError(f"reductions have no option {name!r}; they have {', '.join(given)}")
     given |= options
     given["name"] = "" if given["name"] is None else given["name"]
+    for name in ("copies", "parts", "quorum"):
+        if hasattr(given[name], "dtype"):  # a number of numpy counts as one of Python
+            given[name] = given[name].item()
     comm = _comm_of(options)
     size = comm.Get_size()
     if any(service.is_in_combine() for service in _services):
@@ -237,6 +243,11 @@ def _service(comm: Any) -> Service:
     for service in _services:
         if service.comm == comm:
             return service
+    with _making:
+        return next((each for each in _services if each.comm == comm), None) or _new_service(comm)
+
+
+def _new_service(comm: Any) -> Service:
     if not _services and comm.Get_size() > 1:
         remove_of(ckpt.comm.Get_rank())  # of this rank, before it was started again
     service = Service(comm, 1 + max((each.values.memory.number for each in _services), default=0))

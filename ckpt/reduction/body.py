@@ -41,7 +41,7 @@ OPERATIONS: dict[str, tuple[np.ufunc, str]] = {
     "MPI_BOR": (np.bitwise_or, LOGICAL),
     "MPI_BXOR": (np.bitwise_xor, LOGICAL),
 }
-OWN = "the program's"
+OWN = "an operation of the program"
 LEAST_PART_BYTES = 64 << 10
 """Of an array. Others can read such a part where it lies (copies.py)."""
 
@@ -192,15 +192,21 @@ def combine(left: Any, right: Any, content: str, own: Any = None) -> Any:
         return _combine_bodies(left, right)
     op = content.rpartition("|")[2]
     result: Any = np.asarray(own(left, right) if op == OWN else OPERATIONS[op][0](left, right))
+    if result.dtype.kind == "O" and result.shape == () and result.item() is None:
+        raise CombineFailed(
+            "the operation has returned nothing: function(x, y, None) has to return a new array"
+        )
     if result.shape != left.shape:
         raise CombineFailed(f"the operation has returned an array of shape {result.shape}, not {left.shape}")
     if result.size and (np.may_share_memory(result, left) or np.may_share_memory(result, right)):
         raise CombineFailed("the operation has to return a new array, and leave both of its own as they are")
     if result.dtype == left.dtype:
         return result
-    if op == OWN:
+    if op == OWN and result.dtype != left.dtype.newbyteorder(
+        "="
+    ):  # numpy computes in the machine's order of bytes
         raise CombineFailed(f"the operation has returned an array of {result.dtype}, not {left.dtype}")
-    return result.astype(left.dtype)  # a logical operation: booleans of any type
+    return result.astype(left.dtype)  # a logical operation: booleans of any type; another order of bytes
 
 
 def _combine_bodies(left: Body, right: Body) -> Body:

@@ -45,7 +45,7 @@ from ckpt.reduction.messages import (
     Trouble,
     ranks_of,
 )
-from ckpt.reduction.partial import Attendance
+from ckpt.reduction.partial import Attendance, difference
 from ckpt.reduction.scheduler import Action, Ask, Assign, Ranks, Ready, Scheduler, is_node
 
 
@@ -204,14 +204,8 @@ class Master:
         if call.problem:
             return self._fail("InvalidInput", f"rank {source}: {call.problem}", 1 << source)
         if call.contract != self.contract:
-            differences = ", ".join(
-                f"{name} is {theirs!r} there and {ours!r} elsewhere"
-                for name, theirs, ours in zip(Contract._fields, call.contract, self.contract, strict=True)
-                if theirs != ours
-            )
-            return self._fail(
-                "Mismatch", f"rank {source} asks for another reduction: {differences}", 1 << source
-            )
+            wrong = difference(call.contract, self.contract)
+            return self._fail("Mismatch", f"rank {source} asks for another reduction: {wrong}", 1 << source)
         return []
 
     # -- the end

@@ -35,10 +35,37 @@ def quorum_of(quorum: int | float | None, size: int) -> int:
         raise ValueError(f"quorum is a number of ranks or a fraction, not {quorum!r}")
     if isinstance(quorum, float) and not 0 < quorum <= 1:
         raise ValueError(f"quorum as a fraction is above 0 and at most 1, not {quorum!r}")
-    count = math.ceil(quorum * size) if isinstance(quorum, float) else quorum
+    count = math.ceil(round(quorum * size, 9)) if isinstance(quorum, float) else quorum
     if not 1 <= count <= size:
         raise ValueError(f"quorum is a number of ranks from 1 to {size}, not {quorum!r}")
     return count
+
+
+def difference(theirs: Contract, ours: Contract) -> str:
+    """In which options, as a program gives them, a call differs from the first one."""
+    return ", ".join(
+        f"{_OPTIONS.get(name, name)} is {_said(name, their)} there and {_said(name, our)} elsewhere"
+        for name, their, our in zip(Contract._fields, theirs, ours, strict=True)
+        if their != our
+    )
+
+
+_OPTIONS = {
+    "content": "what is reduced",
+    "deadline_ns": "deadline_s",
+    "commutative": "that the operation commutes",
+}
+
+
+def _said(name: str, value: Any) -> str:
+    if name == "root" and value < 0:
+        return "none (allreduce)"
+    if name == "content":
+        what, _, op = str(value).rpartition("|")
+        return f"{what} with {op.replace('_', '.', 1)}" if op else what
+    if name in ("quorum", "deadline_ns") and not value:
+        return "None"
+    return repr(value / 1e9 if name == "deadline_ns" else value)
 
 
 def event_of(key: Key, outcome: Outcome, dead: Path, tolerant: bool, told: Path = 0) -> dict[str, Any]:

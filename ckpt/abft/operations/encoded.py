@@ -34,6 +34,7 @@ __all__ = ["Encoded"]
 Array = npt.NDArray[Any]
 Result = TypeVar("Result")
 
+_SCALES = (2.0**30, 2.0**-30)
 _KINDS = ("float32", "float64", "complex64", "complex128")
 
 
@@ -165,21 +166,18 @@ class Encoded:
         if compare:
             right = self._applied(op, other)
             both = self._applied(op, a * one + other)
-            size = float(
-                np.abs(left).max(initial=0.0) + np.abs(right).max(initial=0.0) + np.abs(both).max(initial=0.0)
-            )
-            off = float(np.abs(a * left + right - both).max(initial=0.0))
-            terms = max(1.0, float(np.sqrt(one.size)))
-            if not off <= 100 * terms * float(np.finfo(left.dtype).eps) * size:
-                raise NotLinear(
-                    f"the operation is not linear: op(a·u + v) differs from a·op(u) + op(v) by {off:.3g}, of {size:.3g}. "
-                    f"Checksums hold for linear operations only"
-                )
+            _compare("op(a·u + v) differs from a·op(u) + op(v)", both, a * left + right, one.size, right)
+            for scale in _SCALES:  # limits and thresholds are beyond what is of the size of 1
+                c = self.dtype.type(scale)
+                with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                    scaled, wanted = self._applied(op, c * one), c * left
+                    if np.isfinite(wanted).all():
+                        _compare(f"op(c·u) differs from c·op(u), c = {scale:.3g},", scaled, wanted, one.size)
             self._ledger.probed[:] = [*self._ledger.probed[-15:], op]
         return left.shape, left.dtype
 
     def _applied(self, op: Callable[[Array], Any], part: Array) -> Array:
-        given = part.view()
+        given = np.asarray(part).view()  # single numbers, too
         given.flags.writeable = False
         found = np.array(plain(op(given), "what the operation gave"))
         if found.dtype.name not in _KINDS:
@@ -297,6 +295,16 @@ def _make_default(size: int) -> Grid:
     global _default
     _default = Grid(1, max(1, size - 1), redundant=int(size > 1))
     return _default
+
+
+def _compare(what: str, found: Array, wanted: Array, size: int, *terms: Array) -> None:
+    """Raises NotLinear if two arrays differ by more than rounding explains."""
+    of = sum(float(np.abs(each).max(initial=0.0)) for each in (found, wanted, *terms))
+    off, kind = float(np.abs(wanted - found).max(initial=0.0)), np.finfo(found.dtype)
+    if not off <= 100 * max(1.0, math.sqrt(size)) * (float(kind.eps) * of + float(kind.tiny)):
+        raise NotLinear(
+            f"the operation is not linear: {what} by {off:.3g}, of {of:.3g}. Checksums hold for linear operations only"
+        )
 
 
 def _part(parts: Any, grid: Grid, p: int, q: int, sample: Array | None) -> Array:

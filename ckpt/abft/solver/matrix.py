@@ -79,9 +79,13 @@ class Grid:
         needed = self.P * (self.Q + self.redundant)
         if self.comm.size < needed:
             raise GridError(
-                f"a grid of {P} × {Q} with {redundant} column of checksums needs {needed} ranks, and there are "
-                f"{self.comm.size}: start with `ckpt run -n {needed} --on-failure continue`"
-                + (", or ask for a grid without protection (redundant=0)" if redundant else "")
+                f"a grid of {P} × {Q} with {redundant} column{'s' * (redundant != 1)} of checksums needs {needed} ranks, "
+                f"and there are {self.comm.size}: start with `ckpt run -n {needed} --on-failure continue`"
+                + (
+                    ", or ask for a grid without protection (redundant=0)"
+                    if redundant and self.comm.size >= self.P * self.Q
+                    else ""
+                )
             )
         if redundant and not unprotected and failure_policy() == "restart":
             raise GridError(_GOES_BACK)

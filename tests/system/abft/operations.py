@@ -226,6 +226,11 @@ said(
     lambda: (numbers + x.apply(np.sum)).parts(),
     np.array([[1, 2], [3, 4]]) + stack.sum((2, 3)),
 )
+said(
+    "an operation on single numbers",
+    lambda: numbers.apply(lambda part: 2 * part).parts(),
+    np.array([[2, 4], [6, 8]]),
+)
 said("single numbers, verified", lambda: np.array(numbers.verify()), np.zeros(()))
 said("a number of numpy times", lambda: (np.float64(2) * x + np.array(3.0) * x).parts(), 5 * stack)
 said("an array times", lambda: np.array([1.0, 2.0]) * x)
@@ -241,6 +246,10 @@ said("parts with a mask", lambda: abft.Encoded(np.ma.masked_less(stack, 0), grid
 said("an operation gives a mask", lambda: x.apply(lambda part: np.ma.masked_less(part, 0)))
 said("not linear", lambda: x.apply(lambda part: part + 1))
 said("not linear at all", lambda: x.apply(np.abs))
+said("limited, beyond what is tried first", lambda: x.apply(lambda part: np.clip(part, -1e3, 1e3)))
+said("small ones cut off", lambda: x.apply(lambda part: np.where(np.abs(part) < 1e-6, 0, part)))
+said("of tiny factors", lambda: x.apply(lambda part: part * 1e-300).parts() * 1e300, stack)
+said("of huge factors", lambda: x.apply(lambda part: part * 1e300).parts() / 1e300, stack)
 said("integers come out", lambda: x.apply(lambda part: part.astype(int)))
 said("changes what it is given", lambda: x.apply(lambda part: part * 2).parts(), stack * 2)
 said("another shape", lambda: x + default)

@@ -177,7 +177,7 @@ RIGHT = [
     *("cg in float32", "cg with a wrong number"),
     *("sums", "applied", "complex multiples", "whole", "in float32", "on all ranks", "no numbers"),
     *("single numbers", "single numbers, verified", "a number of numpy times", "what is held, changed"),
-    "changes what it is given",
+    *("changes what it is given", "an operation on single numbers", "of tiny factors", "of huge factors"),
     *(f"{name} of order {n}" for name in FACTORS for n in (0, 1, 2, 7, 39, 40)),
     *(f"{name} {kind}" for name in FACTORS for kind in ("float32", "complex64", "complex128")),
     *(
@@ -238,6 +238,8 @@ REFUSED = {
     "parts of different shapes": r"InputError: rank \d: part \(\d, 1\) is float64 of \(3,\), and part \(0, 0\) is .*\(2,\)",
     "not linear": r"NotLinear: the operation is not linear: op\(a·u \+ v\) differs",
     "not linear at all": r"NotLinear",
+    "limited, beyond what is tried first": r"NotLinear: .* op\(c·u\) differs from c·op\(u\), c = 1.07e\+09, by",
+    "small ones cut off": r"NotLinear: .* c = 9.31e-10, by",
     "integers come out": r"InputError: the operation gave int64",
     "another shape": r"InputError: an encoded array of the same grid is added",
     "times text": r"InputError: an encoded array is multiplied by a finite number, not by 'a'",

@@ -117,6 +117,14 @@ def test_what_is_asked_of_a_dead_or_senseless_device_is_a_reason(
     )
 
 
+def test_a_remote_shell_that_has_ended_is_told_with_its_time_and_not_the_limit() -> None:
+    """`ckpt diagnose --check` said that ssh had taken 5 s where it had ended at once."""
+    ended = question("tcp", shell=("sh", "-c", "exit 7"), address="127.0.0.1", port="1")
+    slow = question("command", run=["sleep", "1000"], within_s=1)
+    replies = ask([ended, slow], Credentials(), 10)
+    assert "exit code 7" in replies[ended].reason and replies[ended].after_s < replies[slow].after_s < 10
+
+
 def test_without_credentials_nothing_is_sent() -> None:
     for name in ("snmp", "ipmi", "redfish"):
         reply = one(name, address="127.0.0.1:1")

@@ -94,6 +94,23 @@ RESULTS = (
     pending = [R.allreduce(Map(long), parts=count, name=f"map {count}") for count in (1, 2, 9)]
     assert all((f.result().x == want).all() and "\\0" not in "".join(R.pending()) for f in pending)
 
+    # threads that reduce at once on a communicator of which there was no reduction yet
+    new, together, sums = comm.Dup(), threading.Barrier(4), []
+    def reduces(number):
+        together.wait()
+        sums.append(R.allreduce(np.array([number]), comm=new, name=f"thread {number}").result() == number * size)
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=reduces, args=(number,)) for number in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    sys.setswitchinterval(switching)
+    assert len(sums) == 4 and all(sums)
+    assert sum(each.comm == new for each in R._services) == 1
+    R.free(new)
+
     many = [R.allreduce(np.full(1000, n), name=f"n{n}" if n % 2 else "") for n in range(30)]
     assert [f.result()[0] for f in reversed(many)] == [size * n for n in reversed(range(30))]
     part = comm.Split(rank % 2, rank)

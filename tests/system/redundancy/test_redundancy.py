@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -508,6 +509,12 @@ def test_uuids_made_of_clocks_are_the_same_in_all_replicas(start: Start, tmp_pat
         ("os.fork()", "starts a process"),
         ("os.killpg(1, 0)", "sends a signal to another process"),
         ("sqlite3.connect('result')", "opens a database"),
+        (
+            "socket.create_connection(('127.0.0.1', 9))",
+            "opens a connection (socket.connect: ('127.0.0.1', 9))",
+        ),
+        ("datagrams.sendto(b'x', ('127.0.0.1', 9))", "sends a datagram (socket.sendto: ('127.0.0.1', 9))"),
+        ("datagrams.sendmsg([b'x'], [], 0, ('127.0.0.1', 9))", "sends a datagram"),
         ("shared_memory.SharedMemory(create=True, size=9)", "shares memory"),
         ("h5py.File('result', 'w')", "opens a file for writing"),
         ("in_thread(lambda: os.system('touch result'))", "starts a process"),
@@ -520,12 +527,16 @@ def test_what_all_replicas_cannot_do_alike_is_refused_before_it_is_done(
     app = write_app(
         tmp_path,
         f"""
-        import os, posix, sqlite3
+        import os, posix, socket, sqlite3
         from concurrent.futures import ThreadPoolExecutor
         from multiprocessing import shared_memory
         import ckpt.errors
         if "h5py" in {statement!r}:
             import h5py
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        for each, other in (socket.socketpair(), socket.socketpair(type=socket.SOCK_DGRAM)):
+            each.sendmsg([b"x"])
+            assert other.recv(9) == b"x"
         in_thread = lambda call: ThreadPoolExecutor().submit(call).result()
         try:
             {statement}
@@ -537,6 +548,74 @@ def test_what_all_replicas_cannot_do_alike_is_refused_before_it_is_done(
     assert job.finish() == 0
     assert what in job.stdout
     assert not {"result", "d"} & set(os.listdir(tmp_path))
+
+
+def test_a_database_that_is_attached_is_refused_before_it_is_written(start: Start, tmp_path: Path) -> None:
+    """All replicas would insert their rows into it: each was there as often as there are replicas."""
+    sqlite3.connect(tmp_path / "given").execute("create table numbers (number)").connection.close()
+    app = write_app(
+        tmp_path,
+        """
+        import sqlite3
+        from sqlite3 import connect
+        import ckpt
+
+        def tried(connection, statement, *values):
+            try:
+                return connection.execute(statement, *values).fetchall()
+            except sqlite3.DatabaseError as error:
+                return str(error)
+
+        connections = sqlite3.connect(":memory:"), connect("")
+        for each in connections:
+            print(tried(each, "attach 'result' as other"), tried(each, "attach ? as other", ("result",)))
+            print(tried(each, "vacuum into 'result'"), tried(each, "attach ':memory:' as other"), tried(each, "vacuum"))
+        read = connect("file:given?mode=ro", uri=True)
+        print(tried(read, "attach 'given' as other"), tried(read, "select * from other.numbers"))
+        """,
+    )
+    job = start(app, ranks=1, redundancy=3)
+    assert job.finish() == 0, job.report()
+    assert lines(job) == sorted(
+        ["not authorized not authorized", "authorization denied [] []"] * 2 + ["[] []"]
+    )
+    assert "under --redundancy the program attaches a database (ATTACH: 'result')" in job.stderr
+    assert not (tmp_path / "result").exists()
+
+
+def test_a_connection_that_an_image_brings_back_attaches_no_database_either(
+    start: Start, tmp_path: Path
+) -> None:
+    """Else a copy would do what the others do not, and be called wrong."""
+    app = write_app(
+        tmp_path,
+        """
+        import sqlite3, time
+        import ckpt
+
+        comm = ckpt.enable()
+        connection = sqlite3.connect(":memory:")
+        print("begun", flush=True)
+        while ckpt.restarts() == 0:
+            comm.barrier()
+            time.sleep(0.01)
+        try:
+            connection.execute("attach 'result' as other")
+        except sqlite3.DatabaseError as error:
+            print(error)
+        """,
+    )
+    job = start(app, ranks=1, redundancy=2)
+    job.wait_for(lambda: job.output(0), "its output")
+    assert run_ckpt("checkpoint", "--stop", job.directory).returncode == 0 and job.finish() == 75, (
+        job.report()
+    )
+    again = Job(job.directory, job.directory, verb="restart")
+    try:
+        assert again.finish() == 0, again.report()
+        assert again.output(0) == "begun\nnot authorized\n"
+    finally:
+        again.close()
 
 
 @pytest.mark.rotate(2)

@@ -114,6 +114,22 @@ def test_a_checksum_tells_what_was_written_to() -> None:
     assert checksum(tally) != before
 
 
+def test_an_operation_of_the_program_may_return_another_order_of_bytes() -> None:
+    """numpy computes in the machine's: `x + y` of arrays in the other one is refused otherwise."""
+    x = np.arange(3.0).astype(">f8")
+    content = content_of(x, OWN)
+    result = combine(x, x, content, lambda a, b: a + b)
+    assert result.dtype == x.dtype and result.tolist() == [0, 2, 4]
+    with pytest.raises(CombineFailed, match="array of float32"):
+        combine(x, x, content, lambda a, b: (a + b).astype("f4"))
+
+
+def test_an_operation_that_returns_nothing_is_told_so() -> None:
+    """As operations for buffers do, which write to their second argument."""
+    with pytest.raises(CombineFailed, match=r"returned nothing: function\(x, y, None\)"):
+        combine(np.arange(3), np.arange(3), content_of(np.arange(3), OWN), lambda a, b: None)
+
+
 def test_a_masked_array_is_refused() -> None:
     """Its masked elements would be combined like all others: a silent wrong result."""
     with pytest.raises(InvalidInput, match="masked"):
@@ -131,6 +147,12 @@ def test_one_rank_without_a_job() -> None:
     f.add_done_callback(called.append)
     assert called == [f]
     assert reduce(Tally({"a": 1}), root=0).result().counts == {"a": 1}
+    assert allreduce(x, copies=np.int64(2), parts=np.int32(3), quorum=np.int64(1)).result().tolist() == [
+        0,
+        1,
+        2,
+    ]
+    assert allreduce(x, quorum=np.float32(0.5)).result().tolist() == [0, 1, 2]
     with pytest.raises(InvalidInput, match="array of"):
         allreduce("text").result()
     with pytest.raises(ValueError, match="root"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt.reduction.messages import Outcome
-from ckpt.reduction.partial import SLOW_TASKS, Attendance, Pace, event_of, pending_text, quorum_of
+from ckpt.reduction.messages import Contract, Outcome
+from ckpt.reduction.partial import SLOW_TASKS, Attendance, Pace, difference, event_of, pending_text, quorum_of
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,25 @@ from ckpt.reduction.partial import SLOW_TASKS, Attendance, Pace, event_of, pendi
 )
 def test_a_quorum_is_a_number_or_a_fraction(quorum: float | None, count: int) -> None:
     assert quorum_of(quorum, 4) == count
+
+
+def test_a_fraction_is_not_rounded_up_for_the_sake_of_its_last_bit() -> None:
+    """0.07 * 100 is 7.000000000000001."""
+    assert quorum_of(0.07, 100) == 7 and quorum_of(0.55, 20) == 11 and quorum_of(0.071, 100) == 8
+
+
+def test_calls_that_differ_are_told_in_the_words_of_the_program() -> None:
+    ours = Contract(-1, "<f8[3]|MPI_SUM", quorum=2)
+    theirs = Contract(1, "<f8[4]|MPI_MAX", deadline_ns=1_500_000_000, copies=2)
+    assert difference(theirs, ours) == (
+        "root is 1 there and none (allreduce) elsewhere, what is reduced is <f8[4] with MPI.MAX there and <f8[3] with "
+        "MPI.SUM elsewhere, copies is 2 there and 1 elsewhere, quorum is None there and 2 elsewhere, deadline_s is 1.5 "
+        "there and None elsewhere"
+    )
+    assert difference(ours._replace(content="a.Body of size 3|"), ours).startswith(
+        "what is reduced is a.Body of size 3 there"
+    )
+    assert not difference(ours, ours)
 
 
 @pytest.mark.parametrize("quorum", [0, -1, 5, 0.0, 1.5, -0.5, True, "half", float("inf")])
