@@ -262,12 +262,10 @@ class Engine:
             channel = matcher.by_envelope.get(head if type(head) is bytes else bytes(head))
             if channel is None:
                 self._arrive(src, data)
-            elif (receive := matcher.claim(channel)) is not None:
+            elif (receive := matcher.offer(channel, data)) is not None:
                 # The message is EAGER, since its bytes are a key of by_envelope
                 self.settle_account(channel, data)
                 receive.fill(channel.source, channel.tag, data)
-            else:
-                matcher.keep(channel, data)
 
     def place(self, head: bytes, nbytes: int) -> Spot | None:
         """Where a message of `nbytes` bytes behind this envelope, which is in its sender's memory, is wanted. None: in no

@@ -154,22 +154,20 @@ class Matcher:
     ) -> tuple[Channel, Receive | None]:
         """Match an arriving message: (its channel, the receive that takes it). None for the receive: the message is kept."""
         channel = self.channel(self.context(number), source, tag, src)
-        receive = self.claim(channel)
-        if receive is None:
-            self.keep(channel, data)
-        return channel, receive
+        return channel, self.offer(channel, data)
 
-    def claim(self, channel: Channel) -> Receive | None:
-        """The posted receive that takes the next message of a channel, which is posted no longer; or None. A channel has no
-        messages if any receive is posted that accepts them."""
-        posted, wild = channel.posted, channel.context.wild
-        if wild and (receive := self._earliest(channel)) is not None:
+    def offer(self, channel: Channel, data: Buffer) -> Receive | None:
+        """Match the next message of a channel: the receive that takes it, and is posted no longer. None: the message is kept.
+        A channel has no messages if any receive is posted that accepts them."""
+        if not channel.context.wild:
+            if channel.posted:
+                self.posted -= 1
+                return channel.posted.popleft()
+        elif (receive := self._earliest(channel)) is not None:
             self.take_off(receive, channel)
             return receive
-        if not posted:
-            return None
-        self.posted -= 1
-        return posted.popleft()
+        self.keep(channel, data)
+        return None
 
     def keep(self, channel: Channel, data: Buffer) -> None:
         """Append an unexpected message to its channel."""

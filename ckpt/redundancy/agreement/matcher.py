@@ -67,13 +67,9 @@ class OrderedMatcher(Matcher):
         for context in self.contexts.values():
             context.keep_no_order()  # the fast paths look there, and would take without a choice
 
-    def arrive(
-        self, src: int, source: int, tag: int, number: int, data: Buffer
-    ) -> tuple[Channel, Receive | None]:
-        context = self.context(number)
-        channel = self.channel(context, source, tag, src)
+    def offer(self, channel: Channel, data: Buffer) -> Receive | None:
         self.serial += 1
-        return channel, self._match(self.serial, channel, data)
+        return self._match(self.serial, channel, data)
 
     def _match(self, serial: int, channel: Channel, data: Buffer) -> Receive | None:
         """The receive that takes this message; None: it is kept, or held."""

@@ -1,4 +1,4 @@
-/* A message that a posted receive waits for: what `Engine.on_messages`, `Matcher.claim` and `Receive.fill` do in ordinary cases; for the
+/* A message that a posted receive waits for: what `Engine.on_messages`, `Matcher.offer` and `Receive.fill` do in ordinary cases; for the
    module `_quick`.
 
    Ordinary is a message below REFERENCE_BYTES for a receive of an object, or into one piece of memory that is long enough, of an
