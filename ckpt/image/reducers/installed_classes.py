@@ -8,6 +8,8 @@ object is saved raw (:mod:`ckpt.image.reducers.raw_instances`)
 - while a method of the object runs, or a ``with`` block has entered one (``@contextmanager``), or a lock of it is held (the
   program, in its ``with`` block, will release it);
 - if ``__reduce__`` fails because the object is still being made, and does not have all of its attributes yet;
+- if ``__reduce__`` or ``__getstate__`` says by an exception that the object cannot be saved, all of it is plain Python
+  without a finalizer, and it can be saved raw: the author means that another process could do nothing with it;
 - if pickle could not load the result; if it is a name in a register, which does not have the name;
 - if it is a dictionary or a set (``SortedDict``) and has keys whose hash is computed by Python code: the
   constructor would ask them for it, perhaps before they are complete (:mod:`ckpt.image.lowlevel.keyed`);
@@ -65,9 +67,10 @@ _NO_PARTS = frozenset(
         functools.partial,
     }
 )
-# Results of _is_in_python and _author. They grow only in a forked child, which ends soon.
+# Results of _is_in_python, _author and _can_be_raw_all_the_same. They grow only in a forked child, which ends soon.
 _in_python: dict[type, bool] = {}
 _authors: dict[type, type] = {}
+_refusing: set[type] = set()
 _MISSING = object()
 _TAKES_ALL = 0x4 | 0x8  # flags of code: CO_VARARGS, CO_VARKEYWORDS
 _MOST_OBJECTS = 10_000  # objects that are looked at in one reduce tuple
@@ -206,17 +209,36 @@ def _reduce_running(pickler: Saver, obj: Any, default_reducer: Reducer) -> Any:
 def _reduce_if_complete(pickler: Saver, obj: Any) -> Any:
     """The result of the object's ``__reduce_ex__``. None: it has failed for want of an attribute or key, so the object is
     still being made, or by a mistake of its author, as that of sympy's rings of polynomials; or the result is of no use,
-    since the author has never loaded one. Other exceptions are the author's word that the object cannot be saved.
+    since the author has never loaded one. Other exceptions are the author's word that the object cannot be saved, which
+    is asked no further where all of the object can be.
     """
     try:
         reduced = reduce_by_name(pickler, obj)
     except (AttributeError, LookupError, RecursionError):
         return None  # RecursionError: a __getattr__ that reads a missing attribute calls itself
-    except RuntimeError as failure:
-        if "changed size during iteration" in str(failure):
+    except Exception as failure:
+        if "changed size during iteration" in str(failure) or _can_be_raw_all_the_same(pickler, obj):
             return None
         raise
     return None if _cannot_be_loaded(type(obj), reduced) else reduced
+
+
+def _can_be_raw_all_the_same(pickler: Saver, obj: Any) -> bool:
+    """Can the object be saved raw, though its class has refused? Not if it may stand for something outside of Python: that
+    has a finalizer, or a number that may be an address."""
+    cls = type(obj)
+    author = _author(cls)
+    if author in _refusing:
+        return True
+    if not pickler.is_disposable or not _is_in_python(cls) or hasattr(cls, "__del__"):
+        return False
+    values = [*(inspect_raw.attributes_of(obj) or {}).values(), *(slot[2] for slot in slots_of(pickler, obj))]
+    if any(type(value) is int and value in ADDRESSES for value in values):
+        return False
+    if not pickler.can_be_raw(obj, author):
+        return False
+    _refusing.add(author)
+    return True
 
 
 def _cannot_be_loaded(cls: type, reduced: Any) -> bool:

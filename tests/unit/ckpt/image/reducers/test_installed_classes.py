@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -590,3 +591,38 @@ def test_files_of_io_in_python(tmp_path: Path) -> None:
         print(list(data.read(3)), data.read_bytes, open("text").read())
     """
     assert after_restart(tmp_path, library, program) == "[10, 11, 12] 13 before after\n"
+
+
+DISCLAIMED = """
+    class Job:
+        def __init__(self, function, number=0, log=None):
+            self.function, self.number, self.log, self.runs = function, number, log, [0]
+
+        def __getstate__(self):
+            raise ValueError("this job cannot be serialized")
+
+    class Closed(Job):
+        def __del__(self):
+            pass
+"""
+
+
+def test_an_object_whose_class_says_that_it_cannot_be_saved(tmp_path: Path) -> None:
+    """No checkpoint was made of a program with a job of apscheduler that has a lambda."""
+    program = """
+        import lib
+        jobs = [lib.Job(lambda: len(jobs), log=jobs_log) for jobs_log in ([], [])]
+        driver_tick()
+        jobs[0].runs.append(jobs[1].function())
+        print(jobs[0].runs, jobs[0].log is jobs[1].log)
+    """
+    assert after_restart(tmp_path, DISCLAIMED, program) == "[0, 2] False\n"
+
+
+@pytest.mark.parametrize("made", ["lib.Closed(len)", "lib.Job(len, number=id(lib))"])
+def test_an_object_that_says_so_and_may_stand_for_something_outside(made: str, tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "lib.py"
+    library.parent.mkdir()
+    library.write_text(textwrap.dedent(DISCLAIMED))
+    source = f"{LIBRARY_START}import lib\njob = {made}\ndriver_tick()\n"
+    assert "this job cannot be serialized" in image_failure(tmp_path, source)
