@@ -1,5 +1,6 @@
 """Structs of buffers that read (``Modules/_io/bufferedio.c``): the two of a pair; what a buffer knows while a thread is
-inside of one of its calls. What a text layer has taken. Picklers and unpicklers (``Modules/_pickle.c``).
+inside of one of its calls. What a text layer has taken. Picklers and unpicklers (``Modules/_pickle.c``), members
+of zip files.
 
 For a new minor version: have ``buffered`` and ``rwpair`` kept their fields, and ``PicklerObject`` and ``UnpicklerObject``
 those from ``dispatch_table`` and ``input_len`` on? Those that are used are compared with what Python says of the object.
@@ -17,9 +18,12 @@ from typing import Any
 from ckpt.compat.typeobjects import HEADER_BYTES, instance_bytes
 
 __all__ = [
+    "MEMBER_CALLS",
     "buffers_of_pair",
+    "find_place_of_member",
     "has_taken_text",
     "is_in_use",
+    "parts_of_member",
     "parts_of_pickler",
     "parts_of_unpickler",
     "taken_of_line",
@@ -178,3 +182,29 @@ def _all_words(obj: Any) -> Any:
 def _referred(obj: Any, address: int) -> Any:
     """The object at this address, if ``obj`` refers to it; None: it does not."""
     return next((each for each in gc.get_referents(obj) if id(each) == address), None)
+
+
+# ---------------------------------------------------------------------- zipfile
+
+
+MEMBER_CALLS = tuple(
+    f"zipfile:ZipExtFile.{name}"
+    for name in ("__init__", "read", "read1", "_read1", "_read2", "_update_crc", "peek", "readline", "seek")
+)
+"""Its methods in Python that read."""
+
+
+def parts_of_member(member: Any) -> tuple[dict[str, Any], int | None]:
+    """The attributes of a ``zipfile.ZipExtFile`` without what decompresses and decrypts, and its place; None: none to be
+    found again. All versions."""
+    attributes = {**member.__dict__, **dict.fromkeys(("_decompressor", "_decrypter"))}
+    has_place = attributes.get("_seekable") and not member.closed
+    return attributes, member.tell() if has_place else None
+
+
+def find_place_of_member(member: Any, place: int) -> None:
+    """Have such an object read again from its beginning up to the place (``seek``; all versions)."""
+    if member._pwd:
+        member._decrypter = len  # it is to be made again
+    member._left, member._readbuffer, member._offset = -1, b"", 0  # as behind its end: seek() begins anew
+    member.seek(place)

@@ -63,7 +63,7 @@ BUILT_IN: Final = {
     "abc": f"{_REGISTERED}:VirtualSubclasses",
     "xml.etree.ElementTree": f"{_REGISTERED}:Namespaces",
     "locale": f"{_STANDARD}:Locale",
-    "csv": f"{_STANDARD}:Csv",
+    "csv": f"{_REGISTERED}:Csv",
     "decimal": f"{_STANDARD}:Decimal",
     accelerators.RANDOM: f"{_STANDARD}:Random",
     # installed

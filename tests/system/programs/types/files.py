@@ -8,6 +8,7 @@ import os
 import sys
 import tarfile
 import tempfile
+import zipfile
 import zlib
 
 from cases import case, main
@@ -83,6 +84,25 @@ def derived_from_buffers():
             text.readline(),
             (counted.line(), counted.lines, type(counted).__name__),
             (marked.mark, os.path.getsize(place("marked"))),
+        )
+
+
+@case
+def members_of_zip_files():
+    content = {"a": b"".join(b"line %d\n" % n for n in range(3000)), "b": bytes(9), "none": b""}
+    with zipfile.ZipFile(place("members.zip"), "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data, zipfile.ZIP_STORED if name == "b" else None)
+    archive = zipfile.ZipFile(place("members.zip"))
+    first, again, stored, empty = (archive.open(name) for name in ("a", "a", "b", "none"))
+    loop, text = iter(again), io.TextIOWrapper(archive.open("a"), encoding="ascii")
+    closed, over = archive.open("b"), archive.open("a")
+    closed.close()
+    over.read()
+    while True:
+        yield (
+            (first.readline(), first.tell(), first.peek(3)[:3], next(loop), text.readline(), stored.read(2)),
+            (empty.read(), over.read(1), over.tell(), closed.closed, first.name, archive.namelist()),
         )
 
 
