@@ -17,6 +17,7 @@ __all__ = [
     "HEADER_BYTES",
     "has_dictionary",
     "has_hidden_state",
+    "hides_dictionary",
     "instance_bytes",
     "instance_dictionary",
     "is_heap",
@@ -53,7 +54,7 @@ _namespace_of: Any = type.__dict__["__dict__"].__get__
 _order_of: Any = type.__dict__["__mro__"].__get__
 
 
-def _hides_dictionary(cls: type) -> bool:
+def hides_dictionary(cls: type) -> bool:
     """Has one of its classes an attribute ``__dict__`` of its own, such as a property of a proxy?"""
     for base in _order_of(cls):
         namespace = _namespace_of(base) or {}
@@ -65,18 +66,19 @@ def _hides_dictionary(cls: type) -> bool:
 def instance_dictionary(obj: Any) -> Any:
     """The dictionary of an instance of a class that has one, whatever its classes define under that name. Raises
     AttributeError: a type in C has no attribute for it. ``PyObject_GenericGetDict``; all versions."""
-    if not _hides_dictionary(type(obj)):
+    if not hides_dictionary(type(obj)):
         return object.__getattribute__(obj, "__dict__")
     import ctypes
 
     get = ctypes.PyDLL(None).PyObject_GenericGetDict
-    get.argtypes, get.restype = (ctypes.py_object, ctypes.c_void_p), ctypes.py_object
-    return get(obj, None)
+    # by its address: ctypes would ask the object for its __class__
+    get.argtypes, get.restype = (ctypes.c_void_p, ctypes.c_void_p), ctypes.py_object
+    return get(id(obj), None)
 
 
 def set_instance_dictionary(obj: Any, attributes: dict[str, Any]) -> None:
     """Make ``attributes`` itself the dictionary of an instance; fill the one that is there, where the class hides it."""
-    if _hides_dictionary(type(obj)):
+    if hides_dictionary(type(obj)):
         instance_dictionary(obj).update(attributes)
     else:
         object.__setattr__(obj, "__dict__", attributes)
