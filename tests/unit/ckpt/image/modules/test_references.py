@@ -288,3 +288,20 @@ def test_a_text_or_number_of_a_package_that_is_another_one_in_a_new_process(tmp_
         print(before == repr((run, start)), same is lib.SAME, empty == "", named.__code__.co_filename == __file__)
     """
     assert after_restart(tmp_path, library, program) == "True True True True\n"
+
+
+def test_tables_of_packages_by_functions_in_c_find_them_after_a_restart(tmp_path: Path) -> None:
+    """`sum in lib.TABLE` was False after a restart, without a word: what follows `sum` changes its hash, and did so behind
+    the import. So queries of pony failed."""
+    library = """
+        import functools, heapq, math
+        TABLE = dict.fromkeys([sum, min, max, sorted, functools.reduce, math.prod, math.fsum, heapq.heappush], "known")
+    """
+    program = """
+        import lib
+        import functools, heapq, math
+        driver_tick()
+        known = [lib.TABLE.get(f) for f in (sum, min, max, sorted, functools.reduce, math.prod, math.fsum, heapq.heappush)]
+        print(known, [key in lib.TABLE for key in lib.TABLE])
+    """
+    assert after_restart(tmp_path, library, program) == f"{['known'] * 8} {[True] * 8}\n"
