@@ -136,5 +136,6 @@ BUILT_IN: Final = {
     "transitions": f"{_TOOLS}.id_tables:Transitions",
     "gevent": f"{_TOOLS}.gevent:Gevent",
     "greenlet": f"{_TOOLS}.greenlet:Greenlet",
+    "pony.orm.core": f"{_FRAMEWORKS}.pony:Pony",
     "warnings": f"{_STANDARD}:Warnings",  # last: warnings of the other classes must not meet the program's filters
 }
