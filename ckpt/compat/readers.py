@@ -1,8 +1,9 @@
 """Structs of buffers that read (``Modules/_io/bufferedio.c``): the two of a pair; what a buffer knows while a thread is
-inside of one of its calls. What a text layer has taken.
+inside of one of its calls. What a text layer has taken. Picklers and unpicklers (``Modules/_pickle.c``), members
+of zip files.
 
-For a new minor version: have ``buffered`` and ``rwpair`` kept their fields? Those that are used are compared with what
-Python says of the object.
+For a new minor version: have ``buffered`` and ``rwpair`` kept their fields, and ``PicklerObject`` and ``UnpicklerObject``
+those from ``dispatch_table`` and ``input_len`` on? Those that are used are compared with what Python says of the object.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from typing import Any
 
 from ckpt.compat.typeobjects import HEADER_BYTES, instance_bytes
 
-__all__ = ["buffers_of_pair", "has_taken_text", "is_in_use", "taken_of_line"]
+__all__ = [
+    "MEMBER_CALLS",
+    "buffers_of_pair",
+    "find_place_of_member",
+    "has_taken_text",
+    "is_in_use",
+    "parts_of_member",
+    "parts_of_pickler",
+    "parts_of_unpickler",
+    "taken_of_line",
+]
 
 _WORDS = 17
 _RAW, _BUFFER, _FILLED, _OWNER, _SIZE = 0, 5, 7, 12, 13
@@ -123,3 +134,77 @@ def _are_pieces(part: list[Any], filled: bytes) -> bool:
     if not part or type(part[-1]) is not bytes or not filled.endswith(part[-1]):
         return False
     return all(type(piece) is bytes and piece and _NEWLINE not in piece for piece in part)
+
+
+# ---------------------------------------------------------------------- picklers; all places are counted from the end
+
+_WRITE, _PROTOCOL, _FAST, _FIX_IMPORTS = -12, -8, -4, -3
+_READ, _READLINE, _PEEK = -11, -9, -8
+_ENCODING, _ERRORS, _MARKS, _LATEST_PROTOCOL = -6, -5, -3, -1
+_INT = 1 << 32
+
+
+def parts_of_pickler(pickler: Any) -> tuple[Any, int, bool] | None:
+    """``write``, protocol and ``fix_imports`` of a pickler in C that is in no call. None: another layout, or it has hooks of
+    its own (``persistent_id``, ``reducer_override``, a table, ``buffer_callback``)."""
+    words = _all_words(pickler)
+    write = _referred(pickler, words[_WRITE])
+    hooks = (*words[3 : _WRITE - 2], words[_WRITE - 2], words[_WRITE - 1], words[-1])
+    protocol, is_binary = words[_PROTOCOL] % _INT, words[_PROTOCOL] // _INT
+    is_known = is_binary == pickler.bin == (protocol > 0) and words[_FAST] % _INT == int(pickler.fast)
+    if write is None or any(hooks) or protocol > 5 or not is_known or words[_FIX_IMPORTS] % _INT > 1:
+        return None
+    return write, protocol, bool(words[_FIX_IMPORTS] % _INT)
+
+
+def parts_of_unpickler(unpickler: Any) -> tuple[dict[str, Any], bool, str, str] | None:
+    """The methods of its file by name, ``fix_imports``, ``encoding`` and ``errors`` of an unpickler in C that is in no call.
+    None: another layout, or it has hooks of its own (``persistent_load``, ``buffers``)."""
+    words = _all_words(unpickler)
+    names = ("read", "readinto", "readline", "peek")
+    found = {
+        name: _referred(unpickler, words[_READ + at]) for at, name in enumerate(names) if words[_READ + at]
+    }
+    fix_imports = words[_LATEST_PROTOCOL] // _INT
+    if found.keys() < {"read", "readline"} or None in found.values() or any(words[6:-26]) or words[_PEEK + 1]:
+        return None
+    if words[_MARKS] or fix_imports not in (0, 1) or not (words[_ENCODING] and words[_ERRORS]):
+        return None
+    encoding, errors = (ctypes.string_at(words[at]).decode("ascii") for at in (_ENCODING, _ERRORS))
+    return found, bool(fix_imports), encoding, errors
+
+
+def _all_words(obj: Any) -> Any:
+    size = instance_bytes(type(obj)) // ctypes.sizeof(ctypes.c_void_p)
+    return list((ctypes.c_ssize_t * size).from_address(id(obj)))
+
+
+def _referred(obj: Any, address: int) -> Any:
+    """The object at this address, if ``obj`` refers to it; None: it does not."""
+    return next((each for each in gc.get_referents(obj) if id(each) == address), None)
+
+
+# ---------------------------------------------------------------------- zipfile
+
+
+MEMBER_CALLS = tuple(
+    f"zipfile:ZipExtFile.{name}"
+    for name in ("__init__", "read", "read1", "_read1", "_read2", "_update_crc", "peek", "readline", "seek")
+)
+"""Its methods in Python that read."""
+
+
+def parts_of_member(member: Any) -> tuple[dict[str, Any], int | None]:
+    """The attributes of a ``zipfile.ZipExtFile`` without what decompresses and decrypts, and its place; None: none to be
+    found again. All versions."""
+    attributes = {**member.__dict__, **dict.fromkeys(("_decompressor", "_decrypter"))}
+    has_place = attributes.get("_seekable") and not member.closed
+    return attributes, member.tell() if has_place else None
+
+
+def find_place_of_member(member: Any, place: int) -> None:
+    """Have such an object read again from its beginning up to the place (``seek``; all versions)."""
+    if member._pwd:
+        member._decrypter = len  # it is to be made again
+    member._left, member._readbuffer, member._offset = -1, b"", 0  # as behind its end: seek() begins anew
+    member.seek(place)

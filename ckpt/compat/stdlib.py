@@ -232,14 +232,6 @@ def acquire_times(lock: Any, times: int) -> None:
     lock._acquire_restore((times, threading.get_ident()))
 
 
-# ---------------------------------------------------------------------- zipfile
-
-
-def is_decompressing(member: Any) -> bool:
-    """Does a ``zipfile.ZipExtFile`` have a decompressor? It keeps it to its own end."""
-    return getattr(member, "_decompressor", None) is not None
-
-
 # ---------------------------------------------------------------------- logging
 
 LOGGER_CACHE = "_cache"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +17,12 @@ __all__ = [
     "HEADER_BYTES",
     "has_dictionary",
     "has_hidden_state",
+    "hides_dictionary",
     "instance_bytes",
+    "instance_dictionary",
     "is_heap",
     "replace_method",
+    "set_instance_dictionary",
     "set_member",
     "unbound",
 ]
@@ -44,6 +48,40 @@ def has_dictionary(cls: type) -> bool:
     """Do instances of the class have a dictionary? ``tp_dictoffset``: 0 if not, negative if the dictionary lies before the
     object."""
     return cls.__dictoffset__ != 0
+
+
+_namespace_of: Any = type.__dict__["__dict__"].__get__
+_order_of: Any = type.__dict__["__mro__"].__get__
+
+
+def hides_dictionary(cls: type) -> bool:
+    """Has one of its classes an attribute ``__dict__`` of its own, such as a property of a proxy?"""
+    for base in _order_of(cls):
+        namespace = _namespace_of(base) or {}
+        if "__dict__" in namespace:
+            return type(namespace["__dict__"]) is not types.GetSetDescriptorType
+    return False
+
+
+def instance_dictionary(obj: Any) -> Any:
+    """The dictionary of an instance of a class that has one, whatever its classes define under that name. Raises
+    AttributeError: a type in C has no attribute for it. ``PyObject_GenericGetDict``; all versions."""
+    if not hides_dictionary(type(obj)):
+        return object.__getattribute__(obj, "__dict__")
+    import ctypes
+
+    get = ctypes.PyDLL(None).PyObject_GenericGetDict
+    # by its address: ctypes would ask the object for its __class__
+    get.argtypes, get.restype = (ctypes.c_void_p, ctypes.c_void_p), ctypes.py_object
+    return get(id(obj), None)
+
+
+def set_instance_dictionary(obj: Any, attributes: dict[str, Any]) -> None:
+    """Make ``attributes`` itself the dictionary of an instance; fill the one that is there, where the class hides it."""
+    if hides_dictionary(type(obj)):
+        instance_dictionary(obj).update(attributes)
+    else:
+        object.__setattr__(obj, "__dict__", attributes)
 
 
 def instance_bytes(cls: type) -> int:

@@ -124,6 +124,7 @@ def _load(source: Source, live: Mapping[str, object], environment: Mapping[str, 
         resources.apply_early(header["early"], environment)
         _make_channels(header["early"]["channels"])
         namespaces = _make_modules(header["modules"])
+        running.follow_functions()
         import_all(header["imported"], header.get("halted", ()))
         if reopen.waits_for_files() and header.get("has_names"):
             from ckpt.image.modules.names import look_up  # a rank that begins does not import it

@@ -29,6 +29,7 @@ from typing import Any
 
 from ckpt.compat.typeobjects import instance_bytes
 from ckpt.image.files.reopen import make_text
+from ckpt.image.reducers.buffers import buffer_over
 from ckpt.image.reducers.raw_instances import attributes_of
 
 __all__ = [
@@ -326,7 +327,7 @@ def make_random_access(
     """
     first = min(position, *(at for at, _ in places))
     end = max(position, *(at + len(data) for at, data in places))
-    made = cls(raw, max(nbytes, end - first + 1))
+    made = buffer_over(cls, raw, max(nbytes, end - first + 1))
     made.seek(first)
     made.peek(1)  # a seek within what has been read ahead writes nothing
     for at, data in places:
@@ -338,7 +339,7 @@ def make_random_access(
 
 def make_buffer_ahead(cls: Any, raw: Any, ahead: bytes, nbytes: int = io.DEFAULT_BUFFER_SIZE) -> Any:
     """A buffer of ``nbytes`` that has read ``ahead`` from ``raw`` already."""
-    made = cls(raw, nbytes)
+    made = buffer_over(cls, raw, nbytes)
     if ahead:
         with replaced(raw, {"readinto": lambda target: _fill(target, ahead)}):
             made.peek(1)

@@ -127,18 +127,18 @@ class Positions:
         known = self.at.get(id(obj))
         if known is not None:
             return known
-        if type(obj) is io.BufferedReader and is_in_use(obj):
+        if isinstance(obj, io.BufferedReader) and is_in_use(obj):
             self.ahead[id(obj)] = self._taken_of_line(obj)
             return None
         if not self.has_position(obj.raw):
-            if type(obj) is io.BufferedWriter and can_be_caught(obj.raw):
+            if isinstance(obj, io.BufferedWriter) and can_be_caught(obj.raw):
                 if id(obj) not in self.pending:
                     self.pending[id(obj)] = unwritten_bytes(obj, is_disposable=self.is_disposable)
                 return None
             if obj.seekable():
                 _refuse_unwritten(obj, is_disposable=self.is_disposable)
                 return int(obj.tell())
-            if type(obj) is io.BufferedReader:
+            if isinstance(obj, io.BufferedReader):
                 self.ahead[id(obj)] = self._bytes_ahead(obj)
             return None
         fd = obj.raw.fileno()
@@ -183,7 +183,7 @@ class Positions:
         """Does a thread of the image wait in a call of this buffer?"""
         if type(buffer) is io.BufferedRWPair:
             buffer = (buffers_of_pair(buffer) or (None,))[0]
-        return type(buffer) is io.BufferedReader and is_in_use(buffer)
+        return isinstance(buffer, io.BufferedReader) and is_in_use(buffer)
 
     def _taken_of_line(self, obj: io.BufferedReader, *, is_listed: bool = True) -> bytes:
         """What a thread of the image has taken that waits for the rest of a line. It reads it again after a restart."""
@@ -260,7 +260,7 @@ def memory_file(content: bytes) -> Iterator[int]:
 
 def _refuse_unwritten(obj: Any, *, is_disposable: bool) -> None:
     """What a BufferedRandom has not written to what is no file, and may have been saved before, would be lost."""
-    raw: Any = obj.raw if type(obj) is io.BufferedRandom else None
+    raw: Any = obj.raw if isinstance(obj, io.BufferedRandom) else None
     if type(raw) is io.BytesIO:
         before = raw.getvalue()
         obj.flush()

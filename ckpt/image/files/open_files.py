@@ -60,7 +60,8 @@ from ckpt.image.files.reopen import (
 )
 from ckpt.image.files.saved_files import SavedFiles
 from ckpt.image.files.text_files import TextSaver
-from ckpt.image.reducers.raw_instances import reduce_raw
+from ckpt.image.reducers.buffers import derived_buffers, fill_buffer
+from ckpt.image.reducers.raw_instances import attributes_of, reduce_raw, slots_of
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
@@ -95,6 +96,7 @@ class FileSaver:
             io.BufferedReader: self.reduce_buffered,
             io.BufferedWriter: self.reduce_buffered,
             io.BufferedRandom: self.reduce_buffered,
+            **dict.fromkeys(derived_buffers(), self.reduce_derived),
             io.BufferedRWPair: self.reduce_pair,
             io.TextIOWrapper: self._text.reduce,
             **dict.fromkeys(temporary_file_types(), self.reduce_temporary),
@@ -141,6 +143,12 @@ class FileSaver:
     def reduce_opened(self, pickler: Saver, opened: Opened) -> Any:
         """One :class:`OpenedFile` for all file objects of a descriptor: the pickler's memo makes them share it."""
         return OpenedFile, (self._saved(opened.fd, opened.note),)
+
+    def reduce_derived(self, pickler: Saver, obj: Any) -> Any:
+        """A buffer of a class derived from those of :mod:`io` (members of tar files): with its attributes."""
+        make, args = self.reduce_buffered(pickler, obj)
+        state = attributes_of(obj), slots_of(pickler, obj)
+        return make, args, state, None, None, fill_buffer
 
     def reduce_pair(self, pickler: Saver, obj: Any) -> Any:
         """``socket.makefile("rwb")``: a buffer that reads and one that writes, which no attribute shows."""

@@ -33,6 +33,7 @@ from ckpt.image.files import cuts, file_locks, numbers
 from ckpt.image.files.file_notes import has_length
 from ckpt.image.files.moved import moved
 from ckpt.image.frames import _frames
+from ckpt.image.reducers.buffers import buffer_over
 from ckpt.image.reducers.rebuild import fill_attributes
 from ckpt.transport.records import dataclass
 
@@ -335,11 +336,10 @@ def make_buffered(
     cls: Any, raw: Any, position: int | None, pending: bytes = b"", nbytes: int = io.DEFAULT_BUFFER_SIZE
 ) -> Any:
     """A buffered object over ``raw``. ``pending``: the bytes in its buffer that are not written yet. ``position``: the
-    logical position in bytes, behind ``pending``. It is not used for a BufferedWriter, whose position is the offset of its
-    descriptor: other file objects may share that. ``nbytes``: of its buffer.
-    """
-    made = cls(raw, max(nbytes, len(pending) + 1))  # since 3.13 a buffer that is full is written at once
-    if position is not None and cls is not io.BufferedWriter:
+    logical one, behind ``pending``. Not used for a BufferedWriter, whose position is the offset of its descriptor: other
+    file objects may share that. ``nbytes``: of its buffer."""
+    made = buffer_over(cls, raw, max(nbytes, len(pending) + 1))  # since 3.13 a full buffer is written at once
+    if position is not None and not issubclass(cls, io.BufferedWriter):
         made.seek(position - len(pending))
     if pending:
         made.write(pending)

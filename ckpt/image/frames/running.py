@@ -32,7 +32,7 @@ from ckpt.image.lowlevel import c_stack
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord, Stack
 
-__all__ = ["BASES", "available", "records_of", "resume", "run_base", "run_records"]
+__all__ = ["BASES", "available", "follow_functions", "records_of", "resume", "run_base", "run_records"]
 
 _FOLDS = (sum, min, max, functools.reduce, sorted, list.sort, functools.cmp_to_key(min), functools.partial)
 """What calls functions in Python and keeps what it has so far where a capture finds it: see `_frames.follow_folds`."""
@@ -57,6 +57,13 @@ if _frames.SUPPORTED:
         (_frames.follow_substitutions, (re.Pattern,)),
         (_frames.follow_parser, (accelerators.json_parts.make_scanner, types.SimpleNamespace)),
     )
+
+
+def follow_functions() -> None:
+    """Follow what functions in C do, from now on; again: no effect. **The hash of such a function changes with it**, so
+    modules with tables that have ``sum`` or ``min`` as keys must be imported behind it."""
+    for follow, functions in _FOLLOWED:
+        follow(*functions)
 
 
 def available() -> tuple[bool, str]:

@@ -3,6 +3,7 @@ modules or objects.
 
     sqlalchemy      sessions, mapped classes, statements, listeners of events
     places          objects that an installed module has made: filled in their places
+    pony            caches by addresses, pools of connections
     dask            the configuration, pools of threads, callbacks
     absl            flags
     structlog       the configuration, loggers that write to files

@@ -64,7 +64,7 @@ BUILT_IN: Final = {
     "abc": f"{_REGISTERED}:VirtualSubclasses",
     "xml.etree.ElementTree": f"{_REGISTERED}:Namespaces",
     "locale": f"{_STANDARD}:Locale",
-    "csv": f"{_STANDARD}:Csv",
+    "csv": f"{_REGISTERED}:Csv",
     "decimal": f"{_STANDARD}:Decimal",
     accelerators.RANDOM: f"{_STANDARD}:Random",
     # installed
@@ -137,5 +137,6 @@ BUILT_IN: Final = {
     "transitions": f"{_TOOLS}.id_tables:Transitions",
     "gevent": f"{_TOOLS}.gevent:Gevent",
     "greenlet": f"{_TOOLS}.greenlet:Greenlet",
+    "pony.orm.core": f"{_FRAMEWORKS}.pony:Pony",
     "warnings": f"{_STANDARD}:Warnings",  # last: warnings of the other classes must not meet the program's filters
 }

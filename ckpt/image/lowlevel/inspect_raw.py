@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from threading import local
 from typing import Any
 
-from ckpt.compat.typeobjects import has_dictionary, is_heap
+from ckpt.compat.typeobjects import has_dictionary, instance_dictionary, is_heap
 
 __all__ = [
     "ADDRESSES",
@@ -21,6 +21,7 @@ __all__ = [
     "Path",
     "attributes_of",
     "content_of",
+    "copied",
     "dictionary_of",
     "follow",
     "is_a",
@@ -50,6 +51,11 @@ def package_of(module: str) -> str:
 def is_special(name: str) -> bool:
     """Is it a name that Python itself gives a meaning (``__doc__``)? One that only begins so is a private one."""
     return name.startswith("__") and name.endswith("__")
+
+
+def copied(value: Any) -> Any:
+    """An equal text or number that is another object."""
+    return f"{value} "[:-1] if type(value) is str else float(repr(value))
 
 
 def is_a(obj: Any, cls: Any) -> bool:
@@ -82,7 +88,7 @@ def dictionary_of(obj: Any) -> dict[str, Any] | None:
         if is_a(obj, local):
             found = local.__getattribute__(obj, "__dict__")
         elif has_dictionary(type(obj)):
-            found = object.__getattribute__(obj, "__dict__")
+            found = instance_dictionary(obj)
         else:
             return None
     except AttributeError:

@@ -32,7 +32,7 @@ from ckpt.compat.interpreter import DICTS_COUNT_CHANGES
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
-from ckpt.image.lowlevel.inspect_raw import follow, package_of
+from ckpt.image.lowlevel.inspect_raw import copied, follow, package_of
 from ckpt.image.modules import held_locks, lazy, package_changes
 from ckpt.image.modules.origins import OWN_PACKAGES, SECOND_NAMES, is_by_value, look_at_links_again
 from ckpt.image.modules.standard_streams import STREAMS, std_objects
@@ -40,9 +40,10 @@ from ckpt.image.modules.standard_streams import STREAMS, std_objects
 __all__ = ["Pid", "References", "forget_process_references", "import_all", "process_references", "resolve"]
 
 Pid = tuple[Any, ...]
-"""A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, ``("std", path)``,
-``("live", name)``, ``("lib", module, variable, step, …)`` (:mod:`ckpt.image.modules.package_changes`),
-``("held", kind, module, variable, step, …)`` (:mod:`ckpt.image.modules.held_locks`)."""
+"""A persistent id: ``("module", name)``, ``("dict", name)``, ``("attr", module, name)``, with the value of a text
+or number, ``("std", path)``, ``("live", name)``, ``("lib", module, variable, step, …)``
+(:mod:`ckpt.image.modules.package_changes`), ``("held", kind, module, variable, step, …)``
+(:mod:`ckpt.image.modules.held_locks`)."""
 
 # Values of these types are found by other means (functions and classes by qualified name), or their identity does not
 # matter.
@@ -60,13 +61,8 @@ _OWN_MPI = "ckpt.MPI"
 _OF_IMAGES = ("ckpt.image.", "ckpt.compat.")
 
 
-def _copy(text: str) -> str:
-    """An equal string that is another object."""
-    return f"{text} "[:-1]
-
-
 class References:
-    """The objects of this process that have a persistent id. Kept from image to image; see :meth:`refresh`.
+    """The objects of this process that have a persistent id; kept from image to image (:meth:`refresh`).
 
     ``by_value``: name → module, for the modules that are saved by value, in the order of their import. ``versions``: the
     ``__version__`` of by-reference modules, by top-level name. ``added``: module → names that a by-reference module has got
@@ -82,8 +78,7 @@ class References:
         self.added: dict[str, list[str]] = {}
         self.lazy: dict[tuple[str, str], object] = {}
         self.is_header = False
-        self._module_states = _lookup.ModuleStates()
-        self._module_count = 0
+        self._module_states, self._module_count = _lookup.ModuleStates(), 0
         self._ids: dict[int, Pid] = {}
         self._values: dict[str, tuple[int, bool]] = {}  # name -> (id of the module, is it saved by value?)
         self._own_names: dict[str, frozenset[str]] = {}
@@ -98,8 +93,7 @@ class References:
 
     def note_names(self) -> None:
         """Record the names in by-reference modules; called before the program starts. A name that such a module gets later
-        counts as bound by the program.
-        """
+        counts as bound by the program."""
         self.refresh()
         for name, (_, is_saved_by_value) in self._values.items():
             module = sys.modules.get(name)
@@ -167,9 +161,9 @@ class References:
             if pid is not None and self._valid_pid(pid, value) is not None:
                 checked.add(id(value))
             else:
-                # A string constant may be the same object as its name or its module's name. Copies in the persistent id
-                # keep the pickler from treating a part of the id as a reference too.
-                ids[id(value)] = ("attr", _copy(name), _copy(key)) if cls is str else ("attr", name, key)
+                # A text may be the same object as its name or its module's. Copies in the persistent id keep the pickler
+                # from treating a part of the id as a reference too.
+                ids[id(value)] = ("attr", copied(name), copied(key)) if cls is str else ("attr", name, key)
 
     def finder(
         self,
@@ -193,12 +187,19 @@ class References:
         for name, value in live.items():
             more_ids[id(value)] = ("live", name)
 
+        with_values: dict[Pid, Pid] = {}
+
         def checked(pid: Pid, obj: object) -> Pid | None:
-            if self.is_header and type(obj) is str:
+            is_text = type(obj) is str
+            if type(obj) is str and (
+                self.is_header or len(obj) < 2
+            ):  # the interpreter has one text of this character
                 return None
             found = self._checked(pid, obj)
             if found is not None:
                 note(found)
+                if (is_text or type(obj) is float) and found[0] == "attr":
+                    return with_values.setdefault(found, (*found, copied(obj)))
             return found
 
         return _lookup.Finder(self._ids, more_ids, checked, special, table)
@@ -240,9 +241,8 @@ class References:
         return pid if tag != "lib" or self.changed.is_whole(obj) else None
 
     def imported(self) -> list[str]:
-        """Names of the by-reference modules that the program has imported, in order, referred to or not: after `import
-        package.part` its variable is `package`. Modules by which images are written are not the program's. Among them, in
-        their places, those that the program lets nobody import."""
+        """Names of the by-reference modules that the program has imported, in order, referred to or not, without those by
+        which images are written. Among them, in their places, those that the program lets nobody import."""
         found = []
         for name in _lookup.added(sys.modules, self._own_names):
             module = sys.modules.get(name)
@@ -257,9 +257,7 @@ class References:
     def patches(self) -> list[tuple[str, str, Any]]:
         """``(module, name, value)`` of what the program has bound in modules of others: functions, classes, instances,
         new plain values. Searched are modules that were imported, or have changed, since :meth:`note_names`; from Python
-        3.13 on, all modules: :class:`ckpt.image.lowlevel._lookup.ModuleStates` then detects only that a module
-        has more or fewer attributes.
-        """
+        3.13 on, all: :class:`ckpt.image.lowlevel._lookup.ModuleStates` then detects only more or fewer attributes."""
         touched = self._changed_modules if DICTS_COUNT_CHANGES else dict(sys.modules)
         for name in SECOND_NAMES:
             touched.pop(name, None)
@@ -345,8 +343,7 @@ def forget_process_references() -> None:
 def resolve(pid: Pid, live: Mapping[str, object]) -> object:
     """The object of this process that a persistent id names. Raises :class:`RestoreError` if there is none.
 
-    ``live``: name → object, for ids ``("live", name)``.
-    """
+    ``live``: name → object, for ids ``("live", name)``."""
     tag = pid[0]
     if tag == "live":
         try:
@@ -365,6 +362,9 @@ def resolve(pid: Pid, live: Mapping[str, object]) -> object:
         return module
     if tag == "dict":
         return module.__dict__
+    if len(pid) > 3:  # another process may have found another value: a path, a number by chance
+        found = module.__dict__.get(pid[2])
+        return found if type(found) is type(pid[3]) and (found == pid[3] or found != found) else pid[3]
     try:
         return module.__dict__[pid[2]]
     except KeyError:

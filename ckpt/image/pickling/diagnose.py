@@ -29,6 +29,7 @@ from ckpt.image.reducers.raw_instances import attributes_of
 __all__ = ["find", "path_to"]
 
 _REPR_CHARS = 40
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 def find(
@@ -59,7 +60,15 @@ def find(
                 named = (each for each in reversed(passed) if _names(failure, type(each[1])))
                 path, value = next(named, (path, value))
             break
-    return path, _reason(value, failure)
+    holders = [type(each) for _, each in passed if each is not value and _is_of_a_package(type(each))]
+    return path, _reason(value, failure, holders[-1] if holders else None)
+
+
+def _is_of_a_package(cls: type) -> bool:
+    """Is it a class of an installed package? What such an object holds is the package's own matter."""
+    package = cls.__module__.partition(".")[0]
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
+    return package not in (*sys.stdlib_module_names, "ckpt") and bool(_INSTALLED & set(file.split("/")))
 
 
 def _names(failure: Exception, cls: type) -> bool:
@@ -113,14 +122,16 @@ def _all_parts(value: object) -> Iterator[tuple[str, object]]:
             yield f"<{type(part).__name__}>" if not isinstance(part, dict) else "", part
 
 
-def _reason(value: object, failure: Exception) -> str:
+def _reason(value: object, failure: Exception, holder: type | None) -> str:
     type_name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     text = _failure_text(failure)
     if isinstance(failure, RecursionError):
         text = "nested too deeply"
     if type(value).__name__ not in text:
         text = f"{text} (in an object of type {type_name})"
-    return text if ";" in text else f"{text}; {_remedy(text, type(value), type_name)}"
+    if holder is not None:
+        text = f"{text}, which belongs to a {holder.__module__}.{holder.__qualname__}"
+    return text if ";" in text else f"{text}; {_remedy(text, type(value), type_name, holder)}"
 
 
 def _failure_text(failure: Exception) -> str:
@@ -135,7 +146,7 @@ def _failure_text(failure: Exception) -> str:
     return str(failure) or type(failure).__name__
 
 
-def _remedy(text: str, cls: type, type_name: str) -> str:
+def _remedy(text: str, cls: type, type_name: str, holder: type | None) -> str:
     """Advice for the user, for a reason that contains none; ``ckpt doctor`` gives more."""
     if type_name.startswith(f"{CTYPES}."):
         return (
@@ -148,16 +159,32 @@ def _remedy(text: str, cls: type, type_name: str) -> str:
         )
     if "an open " in text:
         return "close it before a checkpoint, or make it again in ckpt.on_restart(f)"
+    name = _name_of(cls, type_name)
+    if holder is not None:
+        package = holder.__module__.partition(".")[0]
+        where = "" if name != _UNNAMED else ", where cls is its type"
+        return (
+            f"say how it is saved: ckpt.register_type({name}, save, load){where}; or, if {package} makes it again when it "
+            f"finds None there: ckpt.register_type({name}, lambda x: None, lambda x: None)"
+        )
+    advice = f"close it before a checkpoint, or say how it is saved: ckpt.register_type({name}, save, load)"
+    return advice if name != _UNNAMED else f"{advice}, where cls is type(x) of one such object x"
+
+
+_UNNAMED = "cls"
+
+
+def _name_of(cls: type, type_name: str) -> str:
+    """What a program can write for the class: a class in C may say that it is of ``builtins``, and be in a package under its
+    name."""
     found: object = sys.modules.get(cls.__module__)
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)
     if found is cls:
-        return f"close it before a checkpoint, or say how it is saved: ckpt.register_type({type_name}, save, load)"
-    # the class is written in C and is not found under its name, so the advice cannot name it
-    return (
-        "close it before a checkpoint, or say how it is saved: ckpt.register_type(cls, save, load), "
-        "where cls is type(x) of one such object x"
-    )
+        return type_name
+    modules = [(name, each) for name, each in list(sys.modules.items()) if isinstance(each, types.ModuleType)]
+    names = [name for name, each in modules if vars(each).get(cls.__name__) is cls]
+    return f"{min(names, key=len)}.{cls.__name__}" if names else _UNNAMED
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:

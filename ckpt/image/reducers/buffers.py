@@ -1,4 +1,4 @@
-"""Memoryviews, and iterators over memoryviews.
+"""Memoryviews, and iterators over memoryviews; classes derived from the buffers of :mod:`io`.
 
 A memoryview is saved as its exporting object (the object whose memory it shows) and the part of the memory: offset, format,
 shape and, for one dimension, the stride, which may be negative. A view of several dimensions that is not contiguous cannot
@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.memory import FULL_READ_ONLY, address_of
 from ckpt.image.reducers.iterators import by_exhausting
+from ckpt.image.reducers.rebuild import fill_slots
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
 __all__ = [
     "MEMORY_OF_FILE",
+    "buffer_over",
+    "derived_buffers",
+    "fill_buffer",
     "memory_of_file",
     "reduce_memory_file",
     "reduce_memory_iterator",
@@ -128,3 +132,38 @@ def make_memory_iterator(view: memoryview, done: int) -> Iterator[Any]:
     for _ in itertools.islice(made, done):
         pass
     return made
+
+
+# ---------------------------------------------------------------------- buffers over files
+
+_BUFFERED = (io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
+
+
+def buffer_over(cls: Any, raw: Any, nbytes: int) -> Any:
+    """A buffer of one of these classes, or of a class derived from one, whose own ``__init__`` is not called."""
+    made = cls.__new__(cls)
+    next(base for base in _BUFFERED if issubclass(cls, base)).__init__(made, raw, nbytes)
+    return made
+
+
+def fill_buffer(obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]]]) -> None:
+    attributes, slots = state
+    obj.__dict__.update(attributes or {})  # which io does not let anybody replace
+    fill_slots(obj, (None, slots))
+
+
+def derived_buffers() -> list[type]:
+    """The classes derived from these that leave their methods alone."""
+    found, waiting = list[type](), list(_BUFFERED)
+    while waiting:
+        below = [cls for base in waiting for cls in base.__subclasses__()]
+        found += [cls for cls in below if not _ASKED & cls.__dict__.keys()]
+        waiting = [cls for cls in below if cls in found]
+    return found
+
+
+_ASKED = {
+    *("raw", "closed", "seekable", "readable", "writable", "tell", "seek", "flush", "peek", "write"),
+    *("read", "readinto", "__sizeof__", "__new__", "__getattribute__"),
+}
+"""What is asked of a buffer for an image, or while one is made again."""

@@ -68,9 +68,10 @@ def reduce_class(pickler: Saver, cls: type) -> Any:
         essentials["__slots__"] = own["__slots__"]
         if not isinstance(own["__slots__"], (str, tuple, list, dict)):
             essentials["__slots__"] = tuple(k for k, v in own.items() if is_slot(v, cls))
-    # A property that gives instances another __class__; set after the class is made, it would set the metaclass
-    if "__class__" in own:
-        essentials["__class__"] = own["__class__"]
+    # A property that gives instances another __class__ or __dict__; set after the class is made, it would be the class's
+    for name in ("__class__", "__dict__"):
+        if name in own and not _is_layout(own[name], cls):
+            essentials[name] = own[name]
     if rebuild.metaclass_of_ctypes(meta) is not None:
         essentials.update((key, own[key]) for key in _CTYPES_ESSENTIALS if key in own)
         if "_fields_" in own and _refers_to_itself(cls):

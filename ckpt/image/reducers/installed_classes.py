@@ -8,6 +8,10 @@ object is saved raw (:mod:`ckpt.image.reducers.raw_instances`)
 - while a method of the object runs, or a ``with`` block has entered one (``@contextmanager``), or a lock of it is held (the
   program, in its ``with`` block, will release it);
 - if ``__reduce__`` fails because the object is still being made, and does not have all of its attributes yet;
+- if ``__reduce__`` or ``__getstate__`` says by an exception that the object cannot be saved, all of it is plain Python
+  without a finalizer, and it can be saved raw: the author means that another process could do nothing with it;
+- if ``__reduce__`` would make an object of another class, and it can be saved raw; if the object is a proxy that hides its
+  own dictionary, since its ``__reduce__`` is that of what it stands for;
 - if pickle could not load the result; if it is a name in a register, which does not have the name;
 - if it is a dictionary or a set (``SortedDict``) and has keys whose hash is computed by Python code: the
   constructor would ask them for it, perhaps before they are complete (:mod:`ckpt.image.lowlevel.keyed`);
@@ -26,6 +30,7 @@ import _thread
 import copyreg
 import functools
 import itertools
+import threading
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -35,7 +40,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.threads import rlock_owner
-from ckpt.compat.typeobjects import is_heap
+from ckpt.compat.typeobjects import hides_dictionary, is_heap
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup, inspect_raw
 from ckpt.image.lowlevel.inspect_raw import ADDRESSES
@@ -57,7 +62,7 @@ __all__ = [
 ]
 
 _CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
-_KEYED = (dict, set, frozenset)
+_FILLED, _KEYED = (list, dict, set), (dict, set, frozenset)
 _NO_PARTS = frozenset(
     {
         *(int, float, bool, complex, str, bytes, type(None), tuple, frozenset),
@@ -65,30 +70,35 @@ _NO_PARTS = frozenset(
         functools.partial,
     }
 )
-# Results of _is_in_python and _author. They grow only in a forked child, which ends soon.
+# Results. They grow only in a forked child, which ends soon.
 _in_python: dict[type, bool] = {}
 _authors: dict[type, type] = {}
+_refusing: set[type] = set()
 _MISSING = object()
+_NEUTRAL = (
+    itertools.count,
+    _thread.LockType,
+    _thread.RLock,
+    threading.local,
+)  # in C, saved, of one object alone
 _TAKES_ALL = 0x4 | 0x8  # flags of code: CO_VARARGS, CO_VARKEYWORDS
 _MOST_OBJECTS = 10_000  # objects that are looked at in one reduce tuple
 
 
 def has_own_reduce(cls: type) -> bool:
-    """Does the class, or a base class other than ``object``, define ``__reduce__`` or ``__reduce_ex__``?"""
+    """Does the class, or a base other than ``object``, define ``__reduce__`` or ``__reduce_ex__``?"""
     methods, defaults = (cls.__reduce_ex__, cls.__reduce__), (object.__reduce_ex__, object.__reduce__)
     return any(method is not default for method, default in zip(methods, defaults, strict=True))
 
 
 def reducer_by_hooks(cls: type) -> Reducer:
-    """The reducer that uses the pickle hooks of a class of an installed package.
-
-    :func:`reduce_by_name` if the class has its own ``__reduce__``, because that may return a name; else the C pickler's way.
-    """
+    """The reducer that uses the pickle hooks of a class of an installed package: :func:`reduce_by_name` if it has its own
+    ``__reduce__``, because that may return a name; else the C pickler's way."""
     return reduce_by_name if has_own_reduce(cls) and cls not in copyreg.dispatch_table else leave_to_pickle
 
 
 def needs_arguments(cls: type) -> bool:
-    """Is ``cls.__new__`` written in Python with required arguments? Then pickle, which calls ``cls.__new__(cls)``, fails."""
+    """Is ``cls.__new__`` in Python with required arguments? Then pickle, which calls ``cls.__new__(cls)``, fails."""
     new = _maker(cls)
     if new is None:
         return False
@@ -96,8 +106,7 @@ def needs_arguments(cls: type) -> bool:
     return required > 1 or new.__code__.co_kwonlyargcount > len(new.__kwdefaults__ or {})
 
 
-def _maker(cls: type) -> types.FunctionType | None:
-    """``cls.__new__``, if that is written in Python."""
+def _maker(cls: type) -> types.FunctionType | None:  # its __new__, if that is written in Python
     new: Any = next((c.__dict__["__new__"] for c in cls.__mro__ if "__new__" in c.__dict__), None)
     while type(new) is staticmethod or (type(new) is not types.FunctionType and hasattr(new, "__wrapped__")):
         new = new.__wrapped__
@@ -117,8 +126,7 @@ def reduce_by_new(pickler: Saver, obj: Any) -> Any:
     return NotImplemented if any(_holds(value, obj) for value in kept) else reduce_raw(pickler, obj)
 
 
-def _holds(value: Any, obj: Any) -> bool:
-    """Is it the object, or a table or list of objects with this one?"""
+def _holds(value: Any, obj: Any) -> bool:  # is it the object, or a table or list of objects with this one?
     kept: Any = getattr(value, "data", None) if type(value) is weakref.WeakValueDictionary else value
     values = kept.values() if type(kept) is dict else kept if type(kept) in (list, tuple) else (kept,)
     return any(each is obj or (type(each) is weakref.KeyedRef and each() is obj) for each in list(values))
@@ -127,6 +135,10 @@ def _holds(value: Any, obj: Any) -> bool:
 def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     """An object whose class, in an installed package, has pickle hooks: the rules of the module's header."""
     cls = type(obj)
+    if _is_in_python(cls) and hides_dictionary(
+        cls
+    ):  # a proxy, whose __reduce__ and __class__ are those of another object
+        return reduce_raw(pickler, obj)
     default_reducer = reducer_by_hooks(cls)
     if cls in copyreg.dispatch_table or isinstance(obj, Enum) or is_made_in_c(cls):
         return default_reducer(pickler, obj)
@@ -136,7 +148,7 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
         return _reduce_running(pickler, obj, default_reducer)
     author = _author(cls)
     is_raw = pickler.is_raw.get(author)
-    if is_raw and _is_in_python(cls):
+    if is_raw and (_is_in_python(cls) or next(c for c in cls.__mro__ if not is_heap(c)) in _FILLED):
         pickler.use_reducer(cls, reduce_raw)
         return reduce_raw(pickler, obj)
     reduced = _reduce_if_complete(pickler, obj)
@@ -145,7 +157,7 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     if author is object or is_raw is not None or not pickler.is_disposable:
         return reduced
     is_unknown = _is_unknown_name(cls, reduced)
-    if not is_unknown and not _is_incomplete(pickler, obj, reduced):
+    if not is_unknown and not _is_of_another_type(cls, reduced) and not _is_incomplete(pickler, obj, reduced):
         return reduced
     can_be_raw = pickler.can_be_raw(obj, author)
     if is_unknown and not can_be_raw:
@@ -157,8 +169,12 @@ def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     return reduce_raw(pickler, obj) if can_be_raw else reduced
 
 
-def _is_incomplete(pickler: Saver, obj: Any, reduced: Any) -> bool:
-    """Would what is made of the reduce tuple be another object, with other parts?"""
+def _is_of_another_type(cls: type, reduced: Any) -> bool:
+    """Does the reduce tuple make an object of another class: a plain list of a lazy one?"""
+    return type(reduced) is tuple and isinstance(reduced[0], type) and not issubclass(reduced[0], cls)
+
+
+def _is_incomplete(pickler: Saver, obj: Any, reduced: Any) -> bool:  # would other parts be made of it?
     if not _leaves_out_parts(pickler, obj, reduced) and not _has_keys_to_be_hashed(reduced):
         return False
     return not _is_singleton(pickler, obj, reduced)
@@ -178,8 +194,7 @@ def _author(cls: type) -> type:
     return found
 
 
-def _holds_lock(pickler: Saver, obj: Any) -> bool:
-    """Is one of the object's attributes a lock that is held?"""
+def _holds_lock(pickler: Saver, obj: Any) -> bool:  # is one of the object's attributes a lock that is held?
     if not _is_in_python(type(obj)):
         return False
     values = [*(inspect_raw.attributes_of(obj) or {}).values(), *(slot[2] for slot in slots_of(pickler, obj))]
@@ -206,17 +221,36 @@ def _reduce_running(pickler: Saver, obj: Any, default_reducer: Reducer) -> Any:
 def _reduce_if_complete(pickler: Saver, obj: Any) -> Any:
     """The result of the object's ``__reduce_ex__``. None: it has failed for want of an attribute or key, so the object is
     still being made, or by a mistake of its author, as that of sympy's rings of polynomials; or the result is of no use,
-    since the author has never loaded one. Other exceptions are the author's word that the object cannot be saved.
+    since the author has never loaded one. Other exceptions are the author's word that the object cannot be saved, which
+    is asked no further where all of the object can be.
     """
     try:
         reduced = reduce_by_name(pickler, obj)
     except (AttributeError, LookupError, RecursionError):
         return None  # RecursionError: a __getattr__ that reads a missing attribute calls itself
-    except RuntimeError as failure:
-        if "changed size during iteration" in str(failure):
+    except Exception as failure:
+        if "changed size during iteration" in str(failure) or _can_be_raw_all_the_same(pickler, obj):
             return None
         raise
     return None if _cannot_be_loaded(type(obj), reduced) else reduced
+
+
+def _can_be_raw_all_the_same(pickler: Saver, obj: Any) -> bool:
+    """Can the object be saved raw, though its class has refused? Not if it may stand for something outside of Python, by a
+    finalizer or a number that may be an address."""
+    cls = type(obj)
+    author = _author(cls)
+    if author in _refusing:
+        return True
+    if not pickler.is_disposable or not _is_in_python(cls) or hasattr(cls, "__del__"):
+        return False
+    values = [*(inspect_raw.attributes_of(obj) or {}).values(), *(slot[2] for slot in slots_of(pickler, obj))]
+    if any(type(value) is int and value in ADDRESSES for value in values):
+        return False
+    if not pickler.can_be_raw(obj, author):
+        return False
+    _refusing.add(author)
+    return True
 
 
 def _cannot_be_loaded(cls: type, reduced: Any) -> bool:
@@ -232,13 +266,12 @@ def _cannot_be_loaded(cls: type, reduced: Any) -> bool:
     return bool(state) and not isinstance(state, dict) and not is_pair
 
 
-def _names_itself(reduced: Any) -> bool:
-    """Does the reduce result consist of a name, or of a function without arguments?"""
+def _names_itself(reduced: Any) -> bool:  # is it a name, or a function without arguments?
     return type(reduced) is not tuple or len(reduced) < 2 or not reduced[1]
 
 
 def _leaves_out_parts(pickler: Saver, obj: Any, reduced: Any) -> bool:
-    """Are there parts of the object that the reduce tuple does not contain? Returns False if a part is not plain Python."""
+    """Does the reduce tuple not contain all parts of the object? False if a part is not plain Python."""
     if type(reduced) is not tuple or (len(reduced) == 2 and not reduced[1]) or any(reduced[3:]):
         return False
     attributes, state = inspect_raw.dictionary_of(obj), reduced[2] if len(reduced) > 2 else None
@@ -259,8 +292,7 @@ def _leaves_out_parts(pickler: Saver, obj: Any, reduced: Any) -> bool:
 
 
 def _has_keys_to_be_hashed(reduced: Any) -> bool:
-    """Is a constructor given a dictionary or set whose keys ask Python code for their hash?"""
-    arguments = reduced[1] if type(reduced) is tuple and len(reduced) > 1 else ()
+    arguments = reduced[1] if type(reduced) is tuple and len(reduced) > 1 else ()  # of a constructor
     return any(type(part) in _KEYED and _lookup.has_special_keys(part) for part in _content((arguments,)))
 
 
@@ -282,7 +314,7 @@ def _parts(pickler: Saver, obj: Any, given: dict[str, Any]) -> set[int]:
             found.update([id(value)] if value else [])
         elif _is_in_python(cls) or _is_kept_in_c(value):
             found.add(id(value))
-        elif cls is not itertools.count:
+        elif not issubclass(cls, _NEUTRAL):
             return set()
     # Containers in slots are often mere caches, made again when they are wanted (pathlib): only objects count there.
     found.update(id(value) for _, _, value in slots_of(pickler, obj) if _is_linked(pickler, value))
@@ -290,8 +322,7 @@ def _parts(pickler: Saver, obj: Any, given: dict[str, Any]) -> set[int]:
 
 
 def _is_kept_in_c(value: Any) -> bool:
-    """Is it an object in C that others may hold, too, and that an image saves as it is: an array, a generator of random
-    numbers, a weak reference to what is there?"""
+    """Is it an object in C that others may hold, and that is saved as it is: an array, a generator of random numbers?"""
     if type(value) in weakref.ProxyTypes:  # and not isinstance(), which asks what the proxy stands for
         return True
     if isinstance(value, weakref.ref):
@@ -302,16 +333,14 @@ def _is_kept_in_c(value: Any) -> bool:
 def _is_linked(pickler: Saver, value: Any) -> bool:
     """Is it an object that other objects may hold too, such as the next node of a list?"""
     cls = type(value)
-    is_plain = cls in _NO_PARTS or cls in _CONTAINERS or issubclass(cls, type)
     return (
-        not is_plain
+        not (cls in _NO_PARTS or cls in _CONTAINERS or issubclass(cls, type))
         and (_is_in_python(cls) or _is_kept_in_c(value))
         and not pickler.references.name_of(value)
     )
 
 
-def _is_in_python(cls: type) -> bool:
-    """Is the whole state of an instance in its dictionary and slots?"""
+def _is_in_python(cls: type) -> bool:  # is the whole state of an instance in its dictionary and slots?
     found = _in_python.get(cls)
     if found is None:
         base = next(c for c in cls.__mro__ if not is_heap(c))
@@ -320,7 +349,7 @@ def _is_in_python(cls: type) -> bool:
 
 
 def _content(reduced: tuple[Any, ...]) -> Iterator[Any]:
-    """The objects in a reduce tuple, also those inside plain containers; at most ``_MOST_OBJECTS``."""
+    """The objects in a reduce tuple, and inside plain containers there; at most ``_MOST_OBJECTS``."""
     waiting: list[Any] = [*reversed(reduced)]
     for _ in range(_MOST_OBJECTS):
         if not waiting:
@@ -334,9 +363,7 @@ def _content(reduced: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def _is_singleton(pickler: Saver, obj: Any, reduced: tuple[Any, ...]) -> bool:
-    """Does the reduce tuple's callable return this same object again? The call may have effects, so it is made in a forked
-    child only.
-    """
+    """Does the tuple's callable return this same object? The call may have effects, so it is made in a forked child only."""
     if not pickler.is_disposable:
         return False
     try:
@@ -346,8 +373,8 @@ def _is_singleton(pickler: Saver, obj: Any, reduced: tuple[Any, ...]) -> bool:
 
 
 def _is_unknown_name(cls: type, reduced: Any) -> bool:
-    """Do only names stand for the object, in a register that does not have them even here (datasets of yt, which are not
-    registered by default)? The register is asked as by :func:`_is_singleton`."""
+    """Do only names stand for the object, in a register that does not have them even here (datasets of yt)? The register is
+    asked as by :func:`_is_singleton`."""
     if type(reduced) is not tuple or len(reduced) > 2 or not reduced[1] or not _is_in_python(cls):
         return False
     if type(reduced[0]) is not types.FunctionType or not all(type(name) in (str, int) for name in reduced[1]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ckpt.compat.typeobjects import has_dictionary, has_hidden_state, is_heap
+from ckpt.compat.typeobjects import has_dictionary, has_hidden_state, instance_dictionary, is_heap
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.keyed import Keys, content_of, fill
 from ckpt.image.reducers import rebuild
@@ -72,7 +72,7 @@ def attributes_of(obj: Any) -> dict[str, Any] | None:
     if not has_dictionary(type(obj)):
         return None
     try:
-        found = object.__getattribute__(obj, "__dict__")
+        found = instance_dictionary(obj)
     except AttributeError:
         return None  # a C type that has a dictionary but no attribute for it: _asyncio.Future
     return found if type(found) is dict else None

@@ -26,7 +26,7 @@ from typing import Any
 from ckpt.compat import referents, stdlib
 from ckpt.compat.accelerators import CTYPES
 from ckpt.compat.memory import replace_dictionary
-from ckpt.compat.typeobjects import is_heap
+from ckpt.compat.typeobjects import is_heap, set_instance_dictionary
 from ckpt.image.errors import RestoreError
 from ckpt.image.threads.restart import note_lock
 
@@ -174,13 +174,13 @@ def make_from_builtin(base: type, cls: type, *args: Any) -> Any:
 
 def fill_instance(obj: Any, attributes: dict[str, Any]) -> None:
     """Set the instance's dictionary to ``attributes`` itself, not a copy: other objects may hold this dictionary too."""
-    object.__setattr__(obj, "__dict__", attributes)
+    set_instance_dictionary(obj, attributes)
 
 
 def fill_slots(obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, str, Any]]]) -> None:
     attributes, slots = state
     if attributes is not None:
-        object.__setattr__(obj, "__dict__", attributes)
+        set_instance_dictionary(obj, attributes)
     for owner, name, value in slots:
         owner.__dict__[name].__set__(obj, value)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import pickle
 import re
 import struct
 from pickle import PicklingError
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.compat import accelerators
 from ckpt.compat.memory import batched_parts
+from ckpt.compat.readers import parts_of_pickler, parts_of_unpickler
 from ckpt.compat.referents import (
     call_of_writer,
     compare_of_key,
@@ -42,6 +44,7 @@ __all__ = [
     "reduce_random",
     "reduce_remaining",
     "reduce_system_random",
+    "refuse_parser",
 ]
 
 # ---------------------------------------------------------------------- regular expressions
@@ -181,8 +184,54 @@ def reduce_simple_queue(pickler: Saver, obj: Any) -> Any:
     return type(obj), (), (simple_queue_items(obj),), None, None, rebuild_c_objects.fill_simple_queue
 
 
+def reduce_pickler(pickler: Saver, obj: Any) -> Any:
+    """A pickler that the program keeps, with what it has written so far (its memo). ``obj``: exactly of the type in C."""
+    parts = parts_of_pickler(obj)
+    if parts is None:
+        raise PicklingError(_PICKLER_REFUSED.format("pickle.Pickler", "pickle.dump(obj, file)"))
+    write, protocol, fix_imports = parts
+    memo = [saved for _, saved in sorted(obj.memo.copy().items(), key=lambda item: item[1][0])]
+    return (
+        rebuild_c_objects.make_pickler,
+        (type(obj), protocol, fix_imports),
+        (write, protocol, fix_imports, obj.fast, memo),
+        None,
+        None,
+        rebuild_c_objects.fill_pickler,
+    )
+
+
+def reduce_unpickler(pickler: Saver, obj: Any) -> Any:
+    """As :func:`reduce_pickler`. What it has read ahead is in the file, which stands behind the latest object."""
+    parts = parts_of_unpickler(obj)
+    if parts is None:
+        raise PicklingError(_PICKLER_REFUSED.format("pickle.Unpickler", "pickle.load(file)"))
+    return (
+        rebuild_c_objects.make_unpickler,
+        (type(obj),),
+        (*parts, obj.memo.copy()),
+        None,
+        None,
+        rebuild_c_objects.fill_unpickler,
+    )
+
+
+_PICKLER_REFUSED = (
+    "a {} with hooks of its own cannot be saved; make a new one for each object, as {} does, in a function that a "
+    "checkpoint waits for"
+)
+
+
 def reduce_struct(pickler: Saver, obj: struct.Struct) -> Any:
     return type(obj), (obj.format,)
+
+
+def refuse_parser(pickler: Saver, obj: Any) -> Any:
+    raise PicklingError(
+        f"a parser of XML ({type(obj).__qualname__}; ElementTree.iterparse, XMLPullParser, xml.sax) in the middle of its "
+        "text cannot be saved: its place is in the memory of expat; read the text as a whole (ElementTree.parse), or parts "
+        "of it one after the other, each with a parser of its own"
+    )
 
 
 def reduce_json_scanner(pickler: Saver, obj: Any) -> Any:
@@ -250,6 +299,8 @@ def _reducers() -> dict[type, Reducer]:
         type(functools.lru_cache(len)): reduce_lru_cache,
         type(functools.cmp_to_key(len)): reduce_key_wrapper,  # type: ignore[arg-type]
         itertools.pairwise: reduce_pairwise,
+        pickle.Pickler: reduce_pickler,
+        pickle.Unpickler: reduce_unpickler,
         struct.Struct: reduce_struct,
         type(struct.iter_unpack("B", b"")): reduce_remaining,
         accelerators.SimpleQueue: reduce_simple_queue,

@@ -1,4 +1,5 @@
-"""bz2, lzma: files that are open for writing, ``BZ2File`` and ``LZMAFile`` in the format xz.
+"""bz2, lzma: files that are open for writing, ``BZ2File`` and ``LZMAFile`` in the format xz. Members of zip files that are
+being read: read again, up to their place.
 
 Their compressors cannot be copied. So in the forked child the compressor is finished, and the image holds its last output.
 After a restart the file has a stand-in (a Python object in the place of the compressor). With the next call it returns that
@@ -20,10 +21,11 @@ from pickle import PicklingError
 from typing import Any
 
 from ckpt.compat.accelerators import BZ2
+from ckpt.compat.readers import find_place_of_member, parts_of_member
 from ckpt.compat.stdlib import compressor_of
 from ckpt.image.reducers.raw_instances import attributes_of
 
-__all__ = ["FurtherStream", "reduce_compressor", "reduce_stream"]
+__all__ = ["FurtherStream", "reduce_compressor", "reduce_member", "reduce_stream"]
 
 _FILES = (("bz2", "BZ2File"), ("lzma", "LZMAFile"))
 _XZ_FOOTER_BYTES, _XZ_MAGIC = 12, b"YZ"
@@ -131,3 +133,27 @@ def _check_of(output: bytes) -> int:
             "saved; use lzma.FORMAT_XZ"
         )
     return footer[9] & 0xF
+
+
+# ---------------------------------------------------------------------- members of zip files
+
+
+def reduce_member(pickler: Any, member: Any) -> Any:
+    """What has been read ahead is read again, as all that comes before it."""
+    attributes, place = parts_of_member(member)
+    if place is None and not member.closed:
+        raise PicklingError(
+            "a member of a zip file that cannot seek is being read; read from a file, or read the member at once"
+        )
+    return make_member, (type(member),), (attributes, place), None, None, fill_member
+
+
+def make_member(cls: Any) -> Any:
+    return cls.__new__(cls)
+
+
+def fill_member(member: Any, state: tuple[dict[str, Any], int | None]) -> None:
+    attributes, place = state
+    member.__dict__.update(attributes)
+    if place is not None:
+        find_place_of_member(member, place)

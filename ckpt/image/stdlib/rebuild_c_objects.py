@@ -40,6 +40,27 @@ def fill_random(obj: Any, state: tuple[Any, dict[str, Any] | None, list[tuple[ty
     rebuild.fill_slots(obj, (attributes, slots))
 
 
+def make_pickler(cls: Any, protocol: int, fix_imports: bool) -> Any:
+    return cls(types.SimpleNamespace(write=len), protocol, fix_imports=fix_imports)
+
+
+def fill_pickler(obj: Any, state: tuple[Any, int, bool, int, list[tuple[int, Any]]]) -> None:
+    write, protocol, fix_imports, fast, memo = state
+    obj.__init__(types.SimpleNamespace(write=write), protocol, fix_imports=fix_imports)
+    obj.fast = fast
+    obj.memo = {id(saved): (number, saved) for number, saved in memo}
+
+
+def make_unpickler(cls: Any) -> Any:
+    return cls(types.SimpleNamespace(read=len, readline=len))
+
+
+def fill_unpickler(obj: Any, state: tuple[dict[str, Any], bool, str, str, dict[int, Any]]) -> None:
+    methods, fix_imports, encoding, errors, memo = state
+    obj.__init__(types.SimpleNamespace(**methods), fix_imports=fix_imports, encoding=encoding, errors=errors)
+    obj.memo = memo
+
+
 class LruMark:
     """Stands, in a saved key of a cache, for the private object of functools that comes before the keyword arguments."""
 

@@ -1,4 +1,5 @@
-"""What the program has registered in tables of the standard library: ``copyreg``, ``abc``, names of XML, types of SQLite.
+"""What the program has registered in tables of the standard library: ``copyreg``, ``abc``, names of XML, types of SQLite,
+dialects of ``csv``.
 
 The first two classes here serve modules that are always imported, and are used by every image; so this module is small.
 """
@@ -14,8 +15,9 @@ from ckpt.compat.stdlib import virtual_subclasses, xml_prefixes
 from ckpt.compat.typeobjects import is_heap
 from ckpt.image.interface.library import Library
 from ckpt.image.modules.references import process_references
+from ckpt.image.stdlib.c_objects import DIALECT_FIELDS
 
-__all__ = ["CopyReg", "Namespaces", "VirtualSubclasses", "is_function_of_program"]
+__all__ = ["CopyReg", "Csv", "Namespaces", "VirtualSubclasses", "is_function_of_program"]
 
 
 class CopyReg(Library):
@@ -117,3 +119,20 @@ def _abstract_classes() -> list[type]:
                 if isinstance(cls, ABCMeta):
                     found.append(cls)
     return found
+
+
+class Csv(Library):
+    """csv: the dialects registered by name, and the limit of a field's size."""
+
+    _DIALECTS = ("excel", "excel-tab", "unix")
+
+    def note_settings(self) -> tuple[dict[str, dict[str, Any]], int]:
+        csv, fields = self.module, DIALECT_FIELDS
+        own = [name for name in csv.list_dialects() if name not in self._DIALECTS]
+        dialects = {name: {key: getattr(csv.get_dialect(name), key) for key in fields} for name in own}
+        return dialects, csv.field_size_limit()
+
+    def apply_settings(self, saved: tuple[dict[str, dict[str, Any]], int]) -> None:
+        for name, dialect in saved[0].items():
+            self.module.register_dialect(name, **dialect)
+        self.module.field_size_limit(saved[1])

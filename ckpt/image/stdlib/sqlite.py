@@ -10,11 +10,10 @@ of ``sqlite3`` on (:func:`record_definitions`). Not kept: trace and authorizer c
 Refused by name: a connection in a transaction that does not end (commit in an ``on_checkpoint`` hook), with temporary
 tables, with functions of an extension where the program has no ``on_restart`` hook.
 
-A connection that only the thread that has made it may use (``check_same_thread``) is that thread's afterwards, too. The
-forked child, which has one thread, makes it its own. A ``sqlite3.Row`` is made again with a cursor that has described
-columns of its names.
+A connection that only the thread that has made it may use (``check_same_thread``) is that thread's afterwards, too; the
+forked child makes it its own. A ``sqlite3.Row`` is made again with a cursor that has described columns of its names.
 
-Not here: the file, which goes back with all others of the program (:mod:`ckpt.undo`; not with ``--files off``).
+Not here: the file, which goes back with all others (:mod:`ckpt.undo`; not with ``--files off``).
 """
 
 from __future__ import annotations
@@ -207,6 +206,7 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
     is_empty = main or not _ask(connection, "PRAGMA page_count")[0][0]  # nothing that SQLite could serialize
     content = None if is_empty else connection.serialize()
     settings = {name: _ask(connection, f"PRAGMA {name}")[0][0] for name in _PRAGMAS}
+    settings |= {"case_sensitive_like": 1} if _heeds_case(connection) else {}
     level = connection.isolation_level
     state = (
         connection.row_factory,
@@ -230,33 +230,33 @@ def reduce_connection(pickler: Any, connection: sqlite3.Connection) -> Any:
 
 def _definitions_of(pickler: Any, connection: sqlite3.Connection, path: str) -> list[Definition]:
     """What is to be defined again. Raises PicklingError: SQLite lists something that was not recorded, and the program has
-    no hook that may define it. What is not in the list of another connection is the program's, or a package's. (What has
-    been removed stays in the list. An SQLite that was built without these pragmas lists nothing.)"""
+    no hook that may define it. What another connection does not list is the program's, or a package's. (What has been
+    removed stays in the list. An SQLite without these pragmas lists nothing.)"""
     known = _definitions.get(id(connection), {})
     with contextlib.closing(sqlite3.connect(":memory:")) as usual:
-        listed = [
-            row
-            for statement in _LISTS
-            for row in {*_ask_if_possible(connection, statement)} - {*_ask_if_possible(usual, statement)}
-        ]
-    found = {
-        (name.lower(), count): known.get((name.lower(), count))
-        for name, _, count in listed
-        if not name.lower().startswith(REMAINING)
-    }
+        usually = {row for statement in _LISTS for row in _ask_if_possible(usual, statement)}
+        usual.execute(f"PRAGMA case_sensitive_like = {int(_heeds_case(connection))}")  # defines LIKE anew
+        usually.update(row for statement in _LISTS for row in _ask_if_possible(usual, statement))
+    listed = {row for statement in _LISTS for row in _ask_if_possible(connection, statement)} - usually
+    names = {(name.lower(), count) for name, _, count in listed if not name.lower().startswith(REMAINING)}
+    found = {name: known.get(name) for name in names}
     lost = sorted({name for (name, _), definition in found.items() if definition is None})
     if lost and not pickler.has_restart_hooks:
         raise PicklingError(
             f"the connection to {path or 'a database in memory'} has functions, aggregates or collations that were not "
-            f"defined by its methods ({', '.join(lost[:5])}), and SQLite does not give them back: define them again in a "
+            f"defined by its methods ({', '.join(lost[:5])}), and SQLite does not give them back; define them again in a "
             "function that you register with ckpt.on_restart"
         )
     return [definition for definition in found.values() if definition is not None]
 
 
+def _heeds_case(connection: sqlite3.Connection) -> bool:  # of a LIKE that is not the program's
+    has_own = any(name == "like" for name, _ in _definitions.get(id(connection), {}))
+    return not has_own and _ask(connection, "SELECT 'a' LIKE 'A'")[0][0] == 0
+
+
 def function_in(connection: sqlite3.Connection, text: str) -> str | None:
-    """A function or aggregate of the program that a statement of this text may call: itself, or by what it names, such as a
-    view."""
+    """A function or aggregate of the program that a statement may call: itself, or by what it names, such as a view."""
     defined = _definitions.get(id(connection), {}).items()
     names = {
         name for (name, _), (kind, *_) in defined if kind != "create_collation" and REMAINING not in name

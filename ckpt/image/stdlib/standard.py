@@ -13,6 +13,7 @@ from typing import Any
 
 from ckpt.compat import accelerators, stdlib
 from ckpt.compat.children import CHILD_WAITS
+from ckpt.compat.readers import MEMBER_CALLS
 from ckpt.image.errors import RestoreError
 from ckpt.image.interface.library import InPlace, Library, Reducer, by_name, later
 from ckpt.image.lowlevel import _lookup
@@ -24,7 +25,6 @@ from ckpt.image.stdlib.registered_children import is_expected
 __all__ = [
     "Awaitables",
     "Compression",
-    "Csv",
     "Decimal",
     "Digests",
     "ElementTree",
@@ -73,14 +73,12 @@ class Digests(Library):
 class Compression(Library):
     """zlib, bz2, lzma: compressors in use (gzip and zip files being written), and their stand-ins after a restart."""
 
-    transient_types = (*accelerators.COMPRESSION, "zipfile:ZipExtFile")
+    transient_types = accelerators.COMPRESSION
+    transient_functions = tuple((call, "a member of a zip file is being read") for call in MEMBER_CALLS)
 
     def reason_against(self, obj: Any) -> str | None:
-        if type(obj).__module__ != "zipfile":
-            if getattr(obj, "eof", False):  # a decompressor that has ended
-                return None
-            return super().reason_against(obj)
-        return "a member of a zip file is being read" if stdlib.is_decompressing(obj) else None
+        # a decompressor that has ended is saved
+        return None if getattr(obj, "eof", False) else super().reason_against(obj)
 
     def reducers(self) -> dict[type, Reducer]:
         deflating = later(f"{_HERE}.compressors", "reduce_deflating")
@@ -92,6 +90,7 @@ class Compression(Library):
             **by_name(accelerators.LZMA, {"LZMACompressor": compressor, "LZMADecompressor": decompressor}),
             **by_name(f"{_HERE}.compressors", {"Deflating": deflating}),
             **by_name(f"{_HERE}.compressed_files", {"FurtherStream": stream}),
+            **by_name("zipfile", {"ZipExtFile": later(f"{_HERE}.compressed_files", "reduce_member")}),
             **by_name("types", {"MethodDescriptorType": later(f"{_HERE}.compressors", "reduce_method")}),
         }
         make = getattr(sys.modules.get("zlib"), "compressobj", None)
@@ -133,6 +132,9 @@ _AWAITABLES = {
 
 class Expat(Library):
     transient_types = ("pyexpat",)
+
+    def reducers(self) -> dict[type, Reducer]:
+        return by_name(self.name, {"XMLParserType": c_objects.refuse_parser})
 
 
 class Threading(Library):
@@ -238,7 +240,8 @@ class ElementTree(Library):
     def reducers(self) -> dict[type, Reducer]:
         """The type of iterators over elements has no name."""
         make = getattr(self.module, "Element", None)
-        return {} if make is None else {type(make("_").iter()): c_objects.reduce_remaining}
+        parsers = by_name(self.name, dict.fromkeys(("XMLParser", "TreeBuilder"), c_objects.refuse_parser))
+        return parsers if make is None else {**parsers, type(make("_").iter()): c_objects.reduce_remaining}
 
 
 class Profiles(Library):
@@ -347,23 +350,6 @@ class Locale(Library):
                 raise RestoreError(
                     f"the locale {value!r} of the program ({name}) is not installed here"
                 ) from failure
-
-
-class Csv(Library):
-    """csv: the dialects registered by name, and the limit of a field's size."""
-
-    _DIALECTS = ("excel", "excel-tab", "unix")
-
-    def note_settings(self) -> tuple[dict[str, dict[str, Any]], int]:
-        csv, fields = self.module, c_objects.DIALECT_FIELDS
-        own = [name for name in csv.list_dialects() if name not in self._DIALECTS]
-        dialects = {name: {key: getattr(csv.get_dialect(name), key) for key in fields} for name in own}
-        return dialects, csv.field_size_limit()
-
-    def apply_settings(self, saved: tuple[dict[str, dict[str, Any]], int]) -> None:
-        for name, dialect in saved[0].items():
-            self.module.register_dialect(name, **dialect)
-        self.module.field_size_limit(saved[1])
 
 
 class Warnings(Library):

@@ -6,7 +6,9 @@ import gzip
 import io
 import os
 import sys
+import tarfile
 import tempfile
+import zipfile
 import zlib
 
 from cases import case, main
@@ -45,6 +47,62 @@ def reading():
             update.read(4),
             coded.readline(),
             [f.mode for f in (text, data, raw, update)],
+        )
+
+
+@case
+def derived_from_buffers():
+    """Members of tar files are of a class derived from BufferedReader; so may be those of the program."""
+
+    class Counted(io.BufferedReader):
+        def __init__(self, path):
+            super().__init__(open(path, "rb", buffering=0))
+            self.lines = 0
+
+        def line(self):
+            self.lines += 1
+            return self.readline()
+
+    class Marked(io.BufferedWriter):
+        __slots__ = ("mark",)
+
+    content = "".join(f"line é {n}\n" for n in range(2000)).encode()
+    path = place("plain.txt", content)
+    plain, packed = (tarfile.open(place(name), mode) for name, mode in (("a.tar", "w"), ("a.tgz", "w:gz")))
+    for archive in (plain, packed):
+        archive.add(path, "member.txt")
+        archive.close()
+    members = [tarfile.open(place(name)).extractfile("member.txt") for name in ("a.tar", "a.tgz")]
+    text = io.TextIOWrapper(tarfile.open(place("a.tgz")).extractfile("member.txt"), encoding="utf-8")
+    counted, marked = Counted(path), Marked(open(place("marked"), "wb", buffering=0))
+    marked.mark = [1]
+    while True:
+        marked.write(b"abc")
+        marked.mark.append(marked.tell())
+        yield (
+            [each.readline() for each in members],
+            text.readline(),
+            (counted.line(), counted.lines, type(counted).__name__),
+            (marked.mark, os.path.getsize(place("marked"))),
+        )
+
+
+@case
+def members_of_zip_files():
+    content = {"a": b"".join(b"line %d\n" % n for n in range(3000)), "b": bytes(9), "none": b""}
+    with zipfile.ZipFile(place("members.zip"), "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data, zipfile.ZIP_STORED if name == "b" else None)
+    archive = zipfile.ZipFile(place("members.zip"))
+    first, again, stored, empty = (archive.open(name) for name in ("a", "a", "b", "none"))
+    loop, text = iter(again), io.TextIOWrapper(archive.open("a"), encoding="ascii")
+    closed, over = archive.open("b"), archive.open("a")
+    closed.close()
+    over.read()
+    while True:
+        yield (
+            (first.readline(), first.tell(), first.peek(3)[:3], next(loop), text.readline(), stored.read(2)),
+            (empty.read(), over.read(1), over.tell(), closed.closed, first.name, archive.namelist()),
         )
 
 

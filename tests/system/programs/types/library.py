@@ -463,6 +463,29 @@ def csv_readers_and_writers():
 
 
 @case
+def picklers_that_stay():
+    """The latest one of shelve is in a variable while the entry is written; others are kept from object to object."""
+    written, shared = io.BytesIO(), ["shared"]
+    picklers = [
+        pickle.Pickler(written, 4),
+        pickle.Pickler(written, 2, fix_imports=False),
+        pickle.Pickler(written, 0),
+    ]
+    stored = io.BytesIO()
+    for number in range(99):
+        pickle.dump([number, shared], stored)
+    stored.seek(0)
+    unpickler = pickle.Unpickler(stored, encoding="latin-1")
+    latest = []
+    while True:
+        begin = written.tell()
+        for pickler in picklers:
+            pickler.dump([shared, "again", latest])
+        latest = [len(latest)]
+        yield unpickler.load(), written.getvalue()[begin:], stored.tell()
+
+
+@case
 def json_and_pickle():
     decoder, encoder = json.JSONDecoder(object_pairs_hook=list), json.JSONEncoder(sort_keys=True, indent=1)
     default = json.JSONDecoder()

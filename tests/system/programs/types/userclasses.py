@@ -36,6 +36,42 @@ class Boom:
 
 
 @case
+def proxies_that_hide_their_dictionary():
+    """As those of celery and werkzeug: an attribute named __dict__ is that of another object."""
+
+    class Proxy:
+        __slots__ = ("__weakref__", "__dict__", "target")
+
+        def __init__(self, target, **own):
+            object.__setattr__(self, "target", target)
+            for name, value in own.items():
+                object.__setattr__(self, name, value)
+
+        @property
+        def __dict__(self):
+            return object.__getattribute__(self, "target").__dict__
+
+        def __setattr__(self, name, value):
+            setattr(self.target, name, value)
+
+    class Hidden:
+        __dict__ = "hidden"
+
+        def __init__(self):
+            self.n = 0
+
+    class Target:
+        pass
+
+    target, hidden = Target(), Hidden()
+    proxy = Proxy(target, own=[1])
+    while True:
+        proxy.n = hidden.n = hidden.n + 1
+        proxy.own[0] += 1
+        yield proxy.own, vars(target), proxy.__dict__ is target.__dict__, hidden.n, hidden.__dict__
+
+
+@case
 def hooks_are_not_called():
     boom = Boom(1, [2])
     while True:

@@ -22,7 +22,7 @@ from ckpt.compat.memory import is_made_from_definition
 from ckpt.image.errors import RestoreError
 from ckpt.image.modules.origins import is_by_value
 from ckpt.image.modules.references import References, resolve
-from tests.unit.ckpt.image.support import LIBRARY_START, copy_of, resumed_output
+from tests.unit.ckpt.image.support import LIBRARY_START, after_restart, copy_of, resumed_output
 
 
 def module(name: str, **attributes: object) -> types.ModuleType:
@@ -266,6 +266,42 @@ def test_texts_in_the_header_are_no_references(monkeypatch: pytest.MonkeyPatch) 
     references = References()
     references.refresh()
     find = references.finder({}, lambda _: None, lambda _: None, lambda _: None)
-    assert find(text) == ("attr", "json", "OLD_VERSION")
+    assert find(text) == ("attr", "json", "OLD_VERSION", "1.7")
     references.is_header = True
     assert find(text) is None and find(json) == ("module", "json")
+
+
+def test_a_text_or_number_of_a_package_that_is_another_one_in_a_new_process(tmp_path: Path) -> None:
+    """No restart was possible with pony, which keeps the path of the program: `code() argument 11 must be str, not None`;
+    and a program that had a name by chance from a package went on with another one."""
+    library = """
+        import os, sys
+        MAIN = getattr(sys.modules["__main__"], "__file__", None)
+        RUN, START, SAME, EMPTY = f"run-{os.urandom(8).hex()}", float(os.getpid()), "the same", ""
+    """
+    program = """
+        import lib
+        run, start, same, empty = lib.RUN, lib.START, lib.SAME, lib.EMPTY
+        before = repr((run, start))
+        def named(): pass
+        driver_tick()
+        print(before == repr((run, start)), same is lib.SAME, empty == "", named.__code__.co_filename == __file__)
+    """
+    assert after_restart(tmp_path, library, program) == "True True True True\n"
+
+
+def test_tables_of_packages_by_functions_in_c_find_them_after_a_restart(tmp_path: Path) -> None:
+    """`sum in lib.TABLE` was False after a restart, without a word: what follows `sum` changes its hash, and did so behind
+    the import. So queries of pony failed."""
+    library = """
+        import functools, heapq, math
+        TABLE = dict.fromkeys([sum, min, max, sorted, functools.reduce, math.prod, math.fsum, heapq.heappush], "known")
+    """
+    program = """
+        import lib
+        import functools, heapq, math
+        driver_tick()
+        known = [lib.TABLE.get(f) for f in (sum, min, max, sorted, functools.reduce, math.prod, math.fsum, heapq.heappush)]
+        print(known, [key in lib.TABLE for key in lib.TABLE])
+    """
+    assert after_restart(tmp_path, library, program) == f"{['known'] * 8} {[True] * 8}\n"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import types
 import weakref
+
+import pytest
 
 from ckpt.image.errors import ObjectRefused
 from ckpt.image.pickling import diagnose
@@ -48,6 +52,24 @@ def test_of_objects_that_know_each_other_the_one_that_the_failure_names_is_named
             f"cannot pickle 'Solver' object; close it before a checkpoint, or say how it is saved: "
             f"ckpt.register_type({Solver.__module__}.Solver, save, load)"
         )
+
+
+def test_what_belongs_to_an_object_of_a_package_is_named_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a solver in C that cvxpy keeps, the remedy was to close it, and its class had no name."""
+    package = types.ModuleType("package")
+    package.__file__ = "/lib/site-packages/package/__init__.py"
+    package.Solver = type("Solver", (), {"__module__": "builtins"})  # type: ignore[attr-defined]
+    package.Problem = type("Problem", (), {"__module__": "package"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "package", package)
+    problem, failure = package.Problem(), TypeError("cannot pickle 'Solver' object")
+    problem.cache = {"solver": package.Solver()}
+    path, reason = diagnose.find([problem], lambda part: None if isinstance(part, str) else failure, failure)
+    assert path == "[0].cache['solver']"
+    assert reason == (
+        "cannot pickle 'Solver' object, which belongs to a package.Problem; say how it is saved: "
+        "ckpt.register_type(package.Solver, save, load); or, if package makes it again when it finds None there: "
+        "ckpt.register_type(package.Solver, lambda x: None, lambda x: None)"
+    )
 
 
 def _name() -> str:

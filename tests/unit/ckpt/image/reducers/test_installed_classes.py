@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -590,3 +591,133 @@ def test_files_of_io_in_python(tmp_path: Path) -> None:
         print(list(data.read(3)), data.read_bytes, open("text").read())
     """
     assert after_restart(tmp_path, library, program) == "[10, 11, 12] 13 before after\n"
+
+
+DISCLAIMED = """
+    class Job:
+        def __init__(self, function, number=0, log=None):
+            self.function, self.number, self.log, self.runs = function, number, log, [0]
+
+        def __getstate__(self):
+            raise ValueError("this job cannot be serialized")
+
+    class Closed(Job):
+        def __del__(self):
+            pass
+"""
+
+
+def test_an_object_whose_class_says_that_it_cannot_be_saved(tmp_path: Path) -> None:
+    """No checkpoint was made of a program with a job of apscheduler that has a lambda."""
+    program = """
+        import lib
+        jobs = [lib.Job(lambda: len(jobs), log=jobs_log) for jobs_log in ([], [])]
+        driver_tick()
+        jobs[0].runs.append(jobs[1].function())
+        print(jobs[0].runs, jobs[0].log is jobs[1].log)
+    """
+    assert after_restart(tmp_path, DISCLAIMED, program) == "[0, 2] False\n"
+
+
+@pytest.mark.parametrize("made", ["lib.Closed(len)", "lib.Job(len, number=id(lib))"])
+def test_an_object_that_says_so_and_may_stand_for_something_outside(made: str, tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "lib.py"
+    library.parent.mkdir()
+    library.write_text(textwrap.dedent(DISCLAIMED))
+    source = f"{LIBRARY_START}import lib\njob = {made}\ndriver_tick()\n"
+    assert "this job cannot be serialized" in image_failure(tmp_path, source)
+
+
+def test_an_object_whose_reduce_makes_one_of_another_class_stays_what_it_is(tmp_path: Path) -> None:
+    """A loop over a lazy list of celery failed after a restart: it was a list, and `__iter__` was in the middle of it."""
+    library = """
+        class Lazy(list):
+            def __init__(self, source):
+                self.source, self.taken = source, []
+
+            def __reduce__(self):
+                return list, (self.taken,)
+
+            def __iter__(self):
+                at = 0
+                while True:
+                    if at == len(self.taken):
+                        try:
+                            self.taken.append(next(self.source))
+                        except StopIteration:
+                            return
+                    yield self.taken[at]
+                    at += 1
+    """
+    program = """
+        import lib
+        lazy, other = lib.Lazy(n * n for n in range(4)), lib.Lazy(iter("ab"))
+        for number in lazy:
+            if number == 1:
+                driver_tick()
+        print(type(lazy).__name__, lazy.taken, list(lazy), list(other))
+    """
+    assert after_restart(tmp_path, library, program) == "Lazy [0, 1, 4, 9] [0, 1, 4, 9] ['a', 'b']\n"
+
+
+def test_a_proxy_of_a_package_stays_a_proxy(tmp_path: Path) -> None:
+    """Those of celery were made what they stand for, and made that of other objects while an image was written."""
+    library = """
+        class Proxy:
+            __slots__ = ("made", "source", "__dict__")
+
+            def __init__(self, source):
+                object.__setattr__(self, "source", source)
+
+            def found(self):
+                source = object.__getattribute__(self, "source")
+                if not hasattr(type(self).made, "__get__") or not self.is_made():
+                    object.__setattr__(self, "made", source())
+                return object.__getattribute__(self, "made")
+
+            def is_made(self):
+                try:
+                    return bool(object.__getattribute__(self, "made"))
+                except AttributeError:
+                    return False
+
+            __dict__ = property(lambda self: vars(self.found()))
+            __class__ = property(lambda self: type(self.found()))
+
+            def __reduce__(self):
+                return self.found().__reduce__()
+
+        class Task:
+            def __init__(self, name):
+                self.name = name
+    """
+    program = """
+        import lib
+        made = []
+        proxy = lib.Proxy(lambda: made.append(1) or lib.Task("t"))
+        driver_tick()
+        print(made, object.__getattribute__(proxy, "is_made")(), vars(proxy), made)
+    """
+    assert after_restart(tmp_path, library, program) == "[1] False {'name': 't'} [1]\n"
+
+
+def test_an_object_with_a_lock_that_its_reduce_leaves_out_is_kept_whole(tmp_path: Path) -> None:
+    """An app of celery came back without the tasks that had been registered."""
+    library = """
+        import threading
+
+        class App:
+            def __init__(self, name):
+                self.name, self.lock, self.local, self.tasks = name, threading.Lock(), threading.local(), {}
+
+            def __reduce__(self):
+                return App, (self.name,)
+    """
+    program = """
+        import lib
+        app, tasks = lib.App('name'), []
+        app.tasks["t"] = tasks
+        driver_tick()
+        print(app.tasks, app.tasks["t"] is tasks)
+    """
+    assert after_restart(tmp_path, library, program) == "{'t': []} True\n"

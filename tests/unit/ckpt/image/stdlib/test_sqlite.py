@@ -119,6 +119,19 @@ def test_a_database_in_memory_is_in_memory_after_a_restart_too() -> None:
     assert made.execute("SELECT n FROM t").fetchone() == (7,)
 
 
+@pytest.mark.parametrize("setting", [0, 1])
+def test_whether_like_heeds_case_is_as_before(setting: int) -> None:
+    """Programs of pony got no checkpoint: the setting defines LIKE anew, which nobody had recorded."""
+    library: Any = libraries.find("sqlite3")
+    pickler = SimpleNamespace(slots={}, owned=set(), has_restart_hooks=False, is_disposable=False)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"PRAGMA case_sensitive_like = {setting}")
+        make, arguments, state, _, _, fill = reducer(library, sqlite3.Connection)(pickler, connection)
+    with closing(make(*arguments)) as made:
+        fill(made, state)
+        assert made.execute("SELECT 'a' LIKE 'A'").fetchone() == (1 - setting,)
+
+
 class Spread:
     def __init__(self) -> None:
         self.seen: list[int] = []
