@@ -157,8 +157,8 @@ class Matcher:
         return channel, self.offer(channel, data)
 
     def offer(self, channel: Channel, data: Buffer) -> Receive | None:
-        """Match the next message of a channel: the receive that takes it, and is posted no longer. None: the message is kept.
-        A channel has no messages if any receive is posted that accepts them."""
+        """Match the next message of a channel: the receive that takes it, and is posted no longer. None: the message is
+        kept. A channel has no messages if any receive is posted that accepts them."""
         if not channel.context.wild:
             if channel.posted:
                 self.posted -= 1
