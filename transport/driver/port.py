@@ -177,6 +177,8 @@ class Port:
         self.on_event: Callable[[Event], None] = _ignore_event
         self.on_control: Callable[[], None] = _ignore_control
         self.on_idle_tick: Callable[[], None] | None = None
+        self.is_placing: Callable[[], bool] = bool
+        """Does a receive wait, for which `on_place` may have memory? Without an owner that says so: False."""
         self.endpoint = Endpoint(config, state, allocate=BufferPool(POOL_BYTES, DIRECT_FROM_BYTES).allocate)
         self._marks, self.direct = self.endpoint.marks, set[int]()
         self.endpoint.on_flush_due = self._on_flush_due
@@ -380,7 +382,9 @@ class Port:
         return False
 
     def _take_seen(self) -> bool:
-        """A glance has found a frame that is not ordinary: a long message, an acknowledgement alone."""
+        """A glance has found a frame that is not ordinary: a long message, an acknowledgement alone. Is it taken?"""
+        if len(self._ring_wire.unread[0]) > 1 and not self.is_placing():
+            return False  # the payload is copied once more if it comes before the receive that is about to be posted
         frame = self.wire.receive()
         if frame is not None:
             self._take_awaited(frame, self.clock())

@@ -118,6 +118,18 @@ def test_what_is_written_piece_by_piece_arrives_and_never_takes_the_socket(two: 
     assert max(socket.longest for socket in two.sockets) + 16 <= two.capacity // 2
 
 
+def test_a_look_takes_a_long_message_only_where_a_receive_waits(two: Two) -> None:
+    """What comes before its receive is posted is copied once more: streams of messages of 16 MiB took twice as long."""
+    message = bytes(two.capacity)
+    two.sender.send(1, message)
+    two.sender.progress()
+    two.reader._spin_ns = 10**9
+    assert not two.reader.glance() and two.came == []
+    two.reader.is_placing = lambda: True
+    assert two.reader.glance() and two.came == [message]
+    two.settle()
+
+
 @pytest.mark.parametrize("size", [2, 3, 7, 8, 11, 16, 32, 48])
 def test_the_longest_frame_of_short_messages_fits_into_half_a_ring(size: int) -> None:
     capacity = ring_bytes(size)
