@@ -142,6 +142,8 @@ class Port:
     on_place: Place | None = None
     """Called with the head and the length of the payload of a long message that is to be read from its sender's memory:
     where does the program want it?"""
+    is_placing: Callable[[], bool] = bool
+    """Does a receive wait, for which `on_place` may have memory? Without an owner that says so: False."""
     on_placed: Callable[[int, Placed], None] | None = None
     """Called in the same step, with its source, if the message was read into that place."""
     boards: Boards | None = None
@@ -177,8 +179,6 @@ class Port:
         self.on_event: Callable[[Event], None] = _ignore_event
         self.on_control: Callable[[], None] = _ignore_control
         self.on_idle_tick: Callable[[], None] | None = None
-        self.is_placing: Callable[[], bool] = bool
-        """Does a receive wait, for which `on_place` may have memory? Without an owner that says so: False."""
         self.endpoint = Endpoint(config, state, allocate=BufferPool(POOL_BYTES, DIRECT_FROM_BYTES).allocate)
         self._marks, self.direct = self.endpoint.marks, set[int]()
         self.endpoint.on_flush_due = self._on_flush_due
