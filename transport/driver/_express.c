@@ -138,8 +138,6 @@ static int read_config(Express *core, PyObject *endpoint)
                  number_of(config, "message_overhead_bytes", &core->overhead) || number_of(config, "large_bytes", &core->longest);
     Py_XDECREF(job);
     Py_XDECREF(config);
-    enum { LONGEST = 144 << 10 }; /* of longer messages the copies take the time, and a waiting rank does not spin for them */
-    if (core->longest > LONGEST) core->longest = LONGEST;
     core->endpoint = Py_NewRef(endpoint);
     return failed ? -1 : 0;
 }

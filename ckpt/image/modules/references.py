@@ -190,15 +190,12 @@ class References:
         with_values: dict[Pid, Pid] = {}
 
         def checked(pid: Pid, obj: object) -> Pid | None:
-            is_text = type(obj) is str
-            if type(obj) is str and (
-                self.is_header or len(obj) < 2
-            ):  # the interpreter has one text of this character
-                return None
+            if type(obj) is str and (self.is_header or len(obj) < 2):
+                return None  # of one character the interpreter has one text
             found = self._checked(pid, obj)
             if found is not None:
                 note(found)
-                if (is_text or type(obj) is float) and found[0] == "attr":
+                if type(obj) in (str, float) and found[0] == "attr":
                     return with_values.setdefault(found, (*found, copied(obj)))
             return found
 

@@ -75,12 +75,8 @@ _in_python: dict[type, bool] = {}
 _authors: dict[type, type] = {}
 _refusing: set[type] = set()
 _MISSING = object()
-_NEUTRAL = (
-    itertools.count,
-    _thread.LockType,
-    _thread.RLock,
-    threading.local,
-)  # in C, saved, of one object alone
+# in C, saved, of one object alone
+_NEUTRAL = (itertools.count, _thread.LockType, _thread.RLock, threading.local)
 _TAKES_ALL = 0x4 | 0x8  # flags of code: CO_VARARGS, CO_VARKEYWORDS
 _MOST_OBJECTS = 10_000  # objects that are looked at in one reduce tuple
 
@@ -135,10 +131,8 @@ def _holds(value: Any, obj: Any) -> bool:  # is it the object, or a table or lis
 def reduce_by_hooks(pickler: Saver, obj: Any) -> Any:
     """An object whose class, in an installed package, has pickle hooks: the rules of the module's header."""
     cls = type(obj)
-    if _is_in_python(cls) and hides_dictionary(
-        cls
-    ):  # a proxy, whose __reduce__ and __class__ are those of another object
-        return reduce_raw(pickler, obj)
+    if _is_in_python(cls) and hides_dictionary(cls):
+        return reduce_raw(pickler, obj)  # a proxy, whose __reduce__ and __class__ are those of another object
     default_reducer = reducer_by_hooks(cls)
     if cls in copyreg.dispatch_table or isinstance(obj, Enum) or is_made_in_c(cls):
         return default_reducer(pickler, obj)

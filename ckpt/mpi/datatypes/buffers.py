@@ -91,7 +91,7 @@ class BufferSpec:
         nbytes = len(data) - at
         if nbytes <= 0:
             return
-        memory = BOTTOM.window() if self.obj is BOTTOM else PickleBuffer(self.obj).raw()
+        memory = _memory(self.obj)
         if self.dense:
             memory[self.offset : self.offset + nbytes] = memoryview(data)[at:] if at else data
             return
