@@ -109,12 +109,7 @@ def open_port(
     spin_ns, pause_ns = waiting(options.get("wait", "auto"), local_size)
     if has_rings:
         wire = rings = RingWire(
-            wire,
-            spec["rank"],
-            key,
-            capacity=capacity,
-            pause_ns=pause_ns,
-            on_fallback=on_fallback,
+            wire, spec["rank"], key, capacity=capacity, pause_ns=pause_ns, on_fallback=on_fallback
         )
     if plan is not None:
         from ckpt.transport.wires.faultinject import FaultyWire
@@ -136,7 +131,9 @@ def open_port(
         port.far_counts = watcher.counts
         watcher.on_event = lambda event: port.on_event(event)  # the runtime sets it later
     if rings is not None and plan is None:
-        port.use_rings(rings, far)  # injected faults are for all frames, and the hot way passes them by
+        port.use_rings(
+            rings, far, direct
+        )  # injected faults are for all frames, and the hot way passes them by
     return port
 
 
@@ -145,6 +142,7 @@ def _config(spec: Mapping[str, Any], limits: FrameLimits, *, checksum_payload: b
     return EndpointConfig(
         coalesce_bytes=limits.coalesce,
         large_bytes=limits.large,
+        fragment_bytes=limits.fragment,
         job=int(spec["job_id"], 16),
         rank=spec["rank"],
         size=spec["size"],

@@ -1,22 +1,26 @@
 /* The fast path between a program and the rings of shared memory, or another host: an ordinary message in one call.
 
-       Express(port, inbox, writers, unread, far=None)
+       Express(port, inbox, writers, unread, far=None, direct=None)
                                                    `far`: how ranks on other hosts are reached: the set of them, the wire (FarWire,
                                                    port.py), the descriptor that becomes readable for a frame, one that
                                                    becomes readable when the caller has something else to do, the number of
-                                                   other ranks, and a function that counts the program's threads
+                                                   other ranks, and a function that counts the program's threads.  `direct`: who
+                                                   reads long payloads from this process's memory (directwire.py): the set of these
+                                                   ranks, the badge, and the least and the greatest length of such a payload
            .send(dst, data, payload=None) -> int   as Endpoint.send; an ordinary message leaves on an idle link, by the peer's ring
                                                    or for another host, and waits on a busy one
            .flush() -> bool                        write the frames of ordinary messages that wait; False: something else is left
            .glance() -> bool                       as Port.glance; where nothing else is to be done, without Python
            .look(end_ns, pause_ns) -> bool         look until an ordinary frame has come, whose messages are given to
-                                                   port.on_messages (True), or another frame, or the time is over (False). Where
+                                                   port.on_messages, or a long one that was placed to port.on_placed (True), or
+                                                   another frame, or the time is over (False). Where
                                                    no rings are read, this sleeps until a frame comes from another host, or there
                                                    is something else to do
-           .append(dst, message), .emit(dst, message, now_ns), .transmit(now_ns), .accept(frame, now_ns)
+           .append(dst, message), .emit(dst, message, now_ns), .emit_large(dst, data, payload, now_ns), .transmit(now_ns),
+           .accept(frame, now_ns), .accept_remote(head, pointer, now_ns)
                                                    its parts without rings, for tests
 
-   What is ordinary: express_send.c, express_receive.c.  Everything else is left to the Python code: `send` calls Endpoint.send, and `look` puts a frame
+   What is ordinary: express_send.c, express_receive.c, express_remote.c.  Everything else is left to the Python code: `send` calls Endpoint.send, and `look` puts a frame
    that is not ordinary into `unread`, from where the wire's `receive` returns it next.  Longer frames for other hosts
    (FAR_LONGEST) are left to it, too: the port does not look after these, it sleeps.  The state is in the objects of
    transport/protocol, which images, clones and the explorations use; nothing is kept here.
@@ -45,7 +49,7 @@ typedef struct {
     int far_fd, else_fd;
     Py_ssize_t others;
     Py_ssize_t slots[PORT_SLOTS]; /* -1: this port has no such slots */
-    unsigned long long sent, taken, seen;
+    unsigned long long sent, taken, seen, pointed, placed;
 } Hot;
 
 enum { FAR_LONGEST = 8 << 10, LONGEST_LOOK_NS = 10000000, CONTROL_EVERY_NS = 2000000 /* port.py */ };
@@ -54,7 +58,7 @@ static RingApi *rings;
 static PyTypeObject HotType;
 PyTypeObject *express_classes[EXPRESS_CLASSES];
 Py_ssize_t express_offsets[SLOT_COUNT];
-static PyObject *name_messages, *name_wake, *name_lost, *name_flush, *name_take, *name_threads;
+static PyObject *name_messages, *name_wake, *name_lost, *name_flush, *name_take, *name_threads, *name_place, *name_placed;
 
 static long long now_ns(void)
 {
@@ -69,6 +73,7 @@ static int hot_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Hot *hot = (Hot *)self;
     Py_VISIT(hot->core.endpoint);
+    Py_VISIT(hot->core.direct);
     Py_VISIT(hot->port);
     Py_VISIT(hot->inbox);
     Py_VISIT(hot->writers);
@@ -89,6 +94,7 @@ static int hot_clear(PyObject *self)
 {
     Hot *hot = (Hot *)self;
     Py_CLEAR(hot->core.endpoint);
+    Py_CLEAR(hot->core.direct);
     Py_CLEAR(hot->port);
     Py_CLEAR(hot->inbox);
     Py_CLEAR(hot->writers);
@@ -135,7 +141,8 @@ static int read_config(Express *core, PyObject *endpoint)
     core->job = job ? PyLong_AsUnsignedLongLong(job) : 0;
     int failed = !job || PyErr_Occurred() || number_of(config, "rank", &core->rank) ||
                  number_of(config, "incarnation", &core->incarnation) || number_of(config, "coalesce_bytes", &core->coalesce) ||
-                 number_of(config, "message_overhead_bytes", &core->overhead) || number_of(config, "large_bytes", &core->longest);
+                 number_of(config, "message_overhead_bytes", &core->overhead) || number_of(config, "large_bytes", &core->longest) ||
+                 number_of(config, "max_message_bytes", &core->longest_message);
     Py_XDECREF(job);
     Py_XDECREF(config);
     core->endpoint = Py_NewRef(endpoint);
@@ -150,23 +157,51 @@ static void learn_port(Hot *hot)
     }
 }
 
+static int learn_far(Hot *hot, PyObject *far)
+{
+    PyObject *ranks, *wire, *count_threads;
+    if (far == Py_None) return 0;
+    if (!PyTuple_Check(far) ||
+        !PyArg_ParseTuple(far, "O!OiinO", &PySet_Type, &ranks, &wire, &hot->far_fd, &hot->else_fd, &hot->others, &count_threads)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "far: a tuple");
+        return -1;
+    }
+    hot->far = Py_NewRef(ranks);
+    hot->far_wire = Py_NewRef(wire);
+    hot->count_threads = Py_NewRef(count_threads);
+    return (hot->send_far = PyObject_GetAttrString(wire, "send")) && (hot->receive_far = PyObject_GetAttrString(wire, "receive")) &&
+                   (hot->take_far = PyObject_GetAttrString(wire, "take"))
+               ? 0
+               : -1;
+}
+
+static int learn_direct(Express *core, PyObject *direct)
+{
+    PyObject *ranks;
+    const char *badge;
+    Py_ssize_t size = 0;
+    if (direct == Py_None) return 0;
+    if (!PyTuple_Check(direct) ||
+        !PyArg_ParseTuple(direct, "O!y#LL", &PySet_Type, &ranks, &badge, &size, &core->direct_from, &core->direct_limit) || size != BADGE) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "direct: a tuple, with a badge");
+        return -1;
+    }
+    core->direct = Py_NewRef(ranks);
+    memcpy(core->badge, badge, BADGE);
+    return 0;
+}
+
 static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
-    PyObject *port, *inbox, *writers, *unread, *far = NULL, *far_wire = NULL, *count_threads = NULL;
-    int far_fd = -1, else_fd = -1;
-    Py_ssize_t others = 0;
-    if (!PyArg_ParseTuple(args, "OOO!O!|(O!OiinO)", &port, &inbox, &PyDict_Type, &writers, &PyList_Type, &unread, &PySet_Type, &far,
-                          &far_wire, &far_fd, &else_fd, &others, &count_threads))
-        return NULL;
+    PyObject *port, *inbox, *writers, *unread, *far = Py_None, *direct = Py_None;
+    if (!PyArg_ParseTuple(args, "OOO!O!|OO", &port, &inbox, &PyDict_Type, &writers, &PyList_Type, &unread, &far, &direct)) return NULL;
     if (inbox != Py_None && !Py_IS_TYPE(inbox, rings->inbox)) return PyErr_Format(PyExc_TypeError, "%R is no inbox", inbox);
     PyObject *endpoint = PyObject_GetAttrString(port, "endpoint");
     if (!endpoint) return NULL;
     Hot *hot = (Hot *)type->tp_alloc(type, 0);
     if (!hot || read_config(&hot->core, endpoint) || !(hot->slow_send = PyObject_GetAttrString(endpoint, "send")) ||
         !(hot->slow_glance = PyObject_GetAttrString(port, "glance")) || !(hot->refused = attribute(port, "_refused", "by_rank")) ||
-        (far_wire && (!(hot->send_far = PyObject_GetAttrString(far_wire, "send")) ||
-                      !(hot->receive_far = PyObject_GetAttrString(far_wire, "receive")) ||
-                      !(hot->take_far = PyObject_GetAttrString(far_wire, "take"))))) {
+        learn_far(hot, far) || learn_direct(&hot->core, direct)) {
         Py_XDECREF(hot);
         Py_DECREF(endpoint);
         return NULL;
@@ -177,12 +212,6 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED
     hot->inbox = Py_NewRef(inbox);
     hot->writers = Py_NewRef(writers);
     hot->unread = Py_NewRef(unread);
-    hot->far = Py_XNewRef(far);
-    hot->far_wire = Py_XNewRef(far_wire);
-    hot->count_threads = Py_XNewRef(count_threads);
-    hot->far_fd = far_fd;
-    hot->else_fd = else_fd;
-    hot->others = others;
     return (PyObject *)hot;
 }
 
@@ -218,16 +247,15 @@ static Ring *ring_to(Hot *hot, PyObject *dst, uint64_t bytes)
 }
 
 /* Send a frame that counts as sent to another host.  0, or -1 with an exception. */
-static int deliver_far(Hot *hot, PyObject *dst, PyObject *frame)
+static int deliver_far(Hot *hot, PyObject *dst, PyObject *parts)
 {
-    PyObject *parts = frame ? PyTuple_Pack(1, frame) : NULL, *taken = NULL;
+    PyObject *taken = NULL;
     if (parts) {
         PyObject *args[] = {dst, parts};
         taken = PyObject_Vectorcall(hot->send_far, args, 2, NULL);
-        Py_DECREF(parts);
     }
     if (taken && taken != Py_True) {
-        PyObject *args[] = {hot->port, dst, frame};
+        PyObject *args[] = {hot->port, dst, parts};
         Py_SETREF(taken, PyObject_VectorcallMethod(name_lost, args, 3, NULL));
     }
     Py_XDECREF(taken);
@@ -240,7 +268,7 @@ static void add_to_ring(void *with, const void *part, size_t size) { rings->add(
 static int deliver_near(Hot *hot, Ring *ring, PyObject *dst, const Outgoing *frame)
 {
     RingRecord record;
-    int code = rings->begin(&record, ring, frame->bytes);
+    int code = rings->begin(&record, ring, frame->bytes, frame->payload ? POINTER : 0);
     if (code == TAKEN) {
         express_parts(frame, add_to_ring, &record);
         code = rings->end(&record);
@@ -256,8 +284,8 @@ static int deliver_near(Hot *hot, Ring *ring, PyObject *dst, const Outgoing *fra
     return done ? 0 : -1;
 }
 
-/* Write a frame that counts as sent, and let go of its messages.  `ring`: NULL for another host.  0, or -1 with an exception. */
-static int deliver(Hot *hot, Ring *ring, PyObject *dst, const Outgoing *frame)
+/* Write a frame that counts as sent, and let go of what it refers to.  `ring`: NULL for another host.  0, or -1 with an exception. */
+static int deliver(Hot *hot, Ring *ring, PyObject *dst, Outgoing *frame)
 {
     PyObject *whole = ring ? NULL : express_whole(frame);
     Py_XINCREF(ring);
@@ -265,9 +293,11 @@ static int deliver(Hot *hot, Ring *ring, PyObject *dst, const Outgoing *frame)
     hot->sent++;
     Py_XDECREF(ring);
     Py_XDECREF(whole);
-    Py_DECREF(frame->messages);
+    express_release(frame);
     return failed;
 }
+
+static long long sequence_of(const Outgoing *frame) { return (long long)get_number(frame->head + 56, 8); }
 
 /* Send an ordinary message: see lane.h. */
 static long long send_ordinary(PyObject *self, PyObject *dst, PyObject *message)
@@ -276,26 +306,47 @@ static long long send_ordinary(PyObject *self, PyObject *dst, PyObject *message)
     long long waits_as = express_append(&hot->core, dst, message);
     if (waits_as >= 0) return waits_as;
     if (!PyBytes_CheckExact(message)) return NOT_SENT;
-    uint64_t bytes = (uint64_t)PyBytes_GET_SIZE(message) + HEADER, sequence = 0;
+    uint64_t bytes = (uint64_t)PyBytes_GET_SIZE(message) + HEADER;
     Ring *ring = ring_to(hot, dst, bytes);
     if (!ring && !may_go_far(hot, dst, bytes)) return NOT_SENT;
     Outgoing frame;
     if (!express_emit(&hot->core, dst, message, now_ns(), &frame)) return NOT_SENT;
-    memcpy(&sequence, frame.head + 56, 8);
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    sequence = __builtin_bswap64(sequence);
-#endif
-    return deliver(hot, ring, dst, &frame) ? -1 : (long long)sequence;
+    long long sequence = sequence_of(&frame);
+    return deliver(hot, ring, dst, &frame) ? -1 : sequence;
+}
+
+/* A view of the bytes of a payload: a new one, since the program may end its own.  NULL: it is not ordinary. */
+static PyObject *view_of(PyObject *payload)
+{
+    PyObject *view = PyMemoryView_Check(payload) || PyBytes_CheckExact(payload) ? PyMemoryView_FromObject(payload) : NULL;
+    PyErr_Clear();
+    return view;
+}
+
+/* The same for a long message, which the receiver reads. */
+static long long send_large(Hot *hot, PyObject *dst, PyObject *data, PyObject *payload)
+{
+    Ring *ring = hot->core.direct ? ring_to(hot, dst, HEADER + PIECE + MOST_INLINE + POINTER) : NULL;
+    PyObject *view = ring ? view_of(payload) : NULL;
+    Outgoing frame;
+    int is_sent = view && express_emit_large(&hot->core, dst, data, view, now_ns(), &frame);
+    Py_XDECREF(view);
+    if (!is_sent) return NOT_SENT;
+    hot->pointed++;
+    long long sequence = sequence_of(&frame);
+    return deliver(hot, ring, dst, &frame) ? -1 : sequence;
 }
 
 static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    long long sequence = count == 2 && !names ? send_ordinary(self, args[0], args[1]) : NOT_SENT;
+    long long sequence = NOT_SENT;
+    if (count == 2 && !names) sequence = send_ordinary(self, args[0], args[1]);
+    if (count == 3 && !names) sequence = send_large((Hot *)self, args[0], args[1], args[2]);
     if (sequence == NOT_SENT) return PyObject_Vectorcall(((Hot *)self)->slow_send, args, (size_t)count, names);
     return sequence < 0 ? NULL : PyLong_FromLongLong(sequence);
 }
 
-/* Write the frames of ordinary messages that wait.  1: nothing is left to be sent; 0: something is; -1 with an exception. */
+/* Write the frames of ordinary messages that wait, and acknowledgements.  1: nothing is left to be sent; 0: something is; -1 with an exception. */
 static int flush(Hot *hot)
 {
     PyObject *link, *dst = NULL, *common = GET(hot->core.endpoint, ENDPOINT__common);
@@ -313,6 +364,12 @@ static int flush(Hot *hot)
     return IS(common, COMMON) && empty_list(GET(common, COMMON_dirty)) && GET(common, COMMON_flush_due) == Py_False;
 }
 
+static int flush_due(Hot *hot)
+{
+    PyObject *common = GET(hot->core.endpoint, ENDPOINT__common);
+    return IS(common, COMMON) && GET(common, COMMON_flush_due) == Py_True;
+}
+
 static PyObject *hot_flush(PyObject *self, PyObject *Py_UNUSED(none))
 {
     int is_all = flush((Hot *)self);
@@ -321,12 +378,13 @@ static PyObject *hot_flush(PyObject *self, PyObject *Py_UNUSED(none))
 
 /* ---- receiving ------------------------------------------------------------------------------------------------------------- */
 
-/* Give messages to the port's owner.  0, or -1 with an exception. */
-static int hand_over(Hot *hot, PyObject *source, PyObject *messages)
+/* Give what has come to the port's owner.  0, or -1 with an exception. */
+static int hand_over(Hot *hot, const Arrived *arrived)
 {
-    PyObject *function = PyObject_GetAttr(hot->port, name_messages), *done = NULL;
+    if (!arrived->messages && !arrived->placed) return 0; /* an acknowledgement */
+    PyObject *function = PyObject_GetAttr(hot->port, arrived->placed ? name_placed : name_messages), *done = NULL;
     if (function) {
-        PyObject *args[] = {source, messages};
+        PyObject *args[] = {arrived->source, arrived->placed ? arrived->placed : arrived->messages};
         done = PyObject_Vectorcall(function, args, 2, NULL);
         Py_DECREF(function);
     }
@@ -376,20 +434,37 @@ static int sleep_for_far(Hot *hot, long long end_ns)
     return found > 0 && fds[0].revents;
 }
 
-/* What has come: nothing, a frame that is not ordinary, or the messages of one that is. */
+/* What has come: nothing, a frame that is not ordinary, or what one has brought that is. */
 typedef struct {
-    PyObject *frame, *messages, *source;
+    PyObject *frame;
+    int is_ordinary;
+    Arrived arrived;
 } Arrival;
 
-/* Take the next frame of a ring, if there is any.  It is copied out of the ring once: by messages, where it is ordinary. */
+/* Take a frame with a pointer.  1, 0, NO_PLACE; -1 with an exception. */
+static int take_remote(Hot *hot, const Incoming *frame, Arrived *arrived)
+{
+    PyObject *place = PyObject_GetAttr(hot->port, name_place);
+    int taken = place ? express_accept_remote(&hot->core, frame, place, now_ns(), arrived) : -1;
+    hot->placed += taken == 1;
+    Py_XDECREF(place);
+    return taken;
+}
+
+/* Take the next frame of a ring, if there is any.  It is copied out of the ring once: by messages, where it is ordinary.  One whose
+   payload has no place yet stays there for the receive that may be posted next: else the payload would be copied once more. */
 static void take_near(Hot *hot, Arrival *arrival)
 {
     Ring *ring;
     Incoming frame;
     while (!arrival->frame && !PyErr_Occurred() && (ring = rings->turn(hot->inbox)) != NULL) {
-        if (rings->peek(ring, frame.at, frame.size) &&
-            (arrival->messages = express_accept(&hot->core, &frame, now_ns(), &arrival->source))) {
+        int parts = rings->peek(ring, frame.at, frame.size, frame.lengths), taken = 0;
+        if (parts == 1) taken = express_accept(&hot->core, &frame, now_ns(), &arrival->arrived);
+        if (parts == 3) taken = take_remote(hot, &frame, &arrival->arrived);
+        if (taken < 0 || taken == NO_PLACE) return;
+        if (taken) {
             rings->skip(ring);
+            arrival->is_ordinary = 1;
             return;
         }
         arrival->frame = rings->next(ring); /* NULL: the ring is damaged, and it is nobody's turn any more */
@@ -401,10 +476,10 @@ static void take_from_far(Hot *hot, int is_due, Arrival *arrival)
 {
     PyObject *frame = take_far(hot, is_due), *first;
     if (frame && PyTuple_CheckExact(frame) && PyTuple_GET_SIZE(frame) == 1 && PyBytes_CheckExact(first = PyTuple_GET_ITEM(frame, 0))) {
-        Incoming whole = {{(unsigned char *)PyBytes_AS_STRING(first)}, {(size_t)PyBytes_GET_SIZE(first)}};
-        arrival->messages = express_accept(&hot->core, &whole, now_ns(), &arrival->source);
+        Incoming whole = {{(unsigned char *)PyBytes_AS_STRING(first)}, {(size_t)PyBytes_GET_SIZE(first)}, {0}};
+        arrival->is_ordinary = express_accept(&hot->core, &whole, now_ns(), &arrival->arrived);
     }
-    if (arrival->messages) Py_CLEAR(frame);
+    if (arrival->is_ordinary) Py_CLEAR(frame);
     arrival->frame = frame;
 }
 
@@ -416,32 +491,32 @@ static void await_frame(Hot *hot, long long end_ns, long long pause_ns, Arrival 
         return;
     }
     take_from_far(hot, 0, arrival); /* from here on the descriptor becomes readable for the next one */
-    if (arrival->frame || arrival->messages || PyErr_Occurred()) return;
+    if (arrival->frame || arrival->is_ordinary || PyErr_Occurred()) return;
     if (!rings->count(hot->inbox)) {
         if (sleep_for_far(hot, end_ns)) take_from_far(hot, 1, arrival);
     } else if (rings->spin_also(hot->inbox, end_ns, pause_ns, far_is_due, &hot->far_fd)) {
         take_near(hot, arrival);
-        if (!arrival->frame && !arrival->messages && !PyErr_Occurred()) take_from_far(hot, 0, arrival);
+        if (!arrival->frame && !arrival->is_ordinary && !PyErr_Occurred()) take_from_far(hot, 0, arrival);
     }
 }
 
-/* Look until an ordinary frame has come.  1: its messages are handed over.  0: another frame has come, or the time is over.  -1 with
+/* Look until an ordinary frame has come.  1: what it brings is handed over.  0: another frame has come, or the time is over.  -1 with
    an exception. */
 static int look_until(Hot *hot, long long end_ns, long long pause_ns)
 {
     if (hot->inbox == Py_None || PyList_GET_SIZE(hot->unread)) return 0;
-    Arrival arrival = {NULL, NULL, NULL};
+    Arrival arrival = {0};
     await_frame(hot, end_ns, pause_ns, &arrival);
-    int failed = PyErr_Occurred() != NULL, is_ordinary = arrival.messages != NULL;
-    if (is_ordinary) {
-        failed = hand_over(hot, arrival.source, arrival.messages);
+    int failed = PyErr_Occurred() != NULL;
+    if (arrival.is_ordinary) {
+        /* whoever has sent a long message waits for its acknowledgement: it leaves first */
+        failed = (arrival.arrived.placed && flush_due(hot) && flush(hot) < 0) || hand_over(hot, &arrival.arrived);
         hot->taken++;
     } else if (arrival.frame)
         failed = PyList_Append(hot->unread, arrival.frame);
     Py_XDECREF(arrival.frame);
-    Py_XDECREF(arrival.source);
-    Py_XDECREF(arrival.messages);
-    return failed ? -1 : is_ordinary;
+    express_forget(&arrival.arrived);
+    return failed ? -1 : arrival.is_ordinary;
 }
 
 static PyObject *hot_look(PyObject *self, PyObject *const *args, Py_ssize_t count)
@@ -468,13 +543,15 @@ static int may_look(Hot *hot, long long at_ns)
     return is_flushed > 0 ? NUMBER(common, COMMON_deadline_ns) > at_ns && !reading.bad : is_flushed;
 }
 
-/* A look has found a message.  0, or -1 with an exception. */
+/* A look has found something.  0, or -1 with an exception. */
 static int has_seen(Hot *hot)
 {
-    PyObject *common = GET(hot->core.endpoint, ENDPOINT__common), *done;
+    PyObject *done;
     hot->seen++;
     if (PORT(hot, PORT_SPIN) != PORT(hot, PORT_LONGEST)) Py_SETREF(PORT(hot, PORT_SPIN), Py_NewRef(PORT(hot, PORT_LONGEST)));
-    if (GET(common, COMMON_flush_due) == Py_False) return 0;
+    if (!flush_due(hot)) return 0;
+    int is_flushed = flush(hot);
+    if (is_flushed) return is_flushed < 0 ? -1 : 0;
     done = PyObject_CallMethodNoArgs(hot->port, name_flush);
     Py_XDECREF(done);
     return done ? 0 : -1;
@@ -505,12 +582,14 @@ static PyObject *hot_glance(PyObject *self, PyObject *Py_UNUSED(none))
 
 /* ---- for tests ------------------------------------------------------------------------------------------------------------- */
 
-/* The frame as one object, without its messages. */
-static PyObject *whole_of(const Outgoing *frame)
+/* The parts of a frame as in frames.py, of which the last is a pointer instead of a payload. */
+static PyObject *whole_of(Outgoing *frame)
 {
-    PyObject *whole = express_whole(frame);
-    Py_DECREF(frame->messages);
-    return whole;
+    PyObject *parts = express_whole(frame);
+    if (parts && frame->payload)
+        Py_SETREF(parts, Py_BuildValue("(Oy#)", PyTuple_GET_ITEM(parts, 0), (char *)frame->pointer, (Py_ssize_t)POINTER));
+    express_release(frame);
+    return parts;
 }
 
 static PyObject *hot_emit(PyObject *self, PyObject *args)
@@ -520,6 +599,19 @@ static PyObject *hot_emit(PyObject *self, PyObject *args)
     Outgoing frame;
     if (!PyArg_ParseTuple(args, "OOL", &dst, &message, &at_ns)) return NULL;
     if (express_emit(&((Hot *)self)->core, dst, message, at_ns, &frame)) return whole_of(&frame);
+    Py_RETURN_NONE;
+}
+
+static PyObject *hot_emit_large(PyObject *self, PyObject *args)
+{
+    PyObject *dst, *data, *payload;
+    long long at_ns;
+    Outgoing frame;
+    if (!PyArg_ParseTuple(args, "OOOL", &dst, &data, &payload, &at_ns)) return NULL;
+    PyObject *view = view_of(payload);
+    int is_sent = view && express_emit_large(&((Hot *)self)->core, dst, data, view, at_ns, &frame);
+    Py_XDECREF(view);
+    if (is_sent) return whole_of(&frame);
     Py_RETURN_NONE;
 }
 
@@ -544,20 +636,42 @@ static PyObject *hot_transmit(PyObject *self, PyObject *args)
 
 static PyObject *hot_accept(PyObject *self, PyObject *args)
 {
-    PyObject *frame, *source = NULL, *messages = NULL;
+    PyObject *frame;
     long long at_ns;
+    Arrived arrived = {0};
     if (!PyArg_ParseTuple(args, "OL", &frame, &at_ns)) return NULL;
     if (PyBytes_CheckExact(frame)) {
-        Incoming whole = {{(unsigned char *)PyBytes_AS_STRING(frame)}, {(size_t)PyBytes_GET_SIZE(frame)}};
-        messages = express_accept(&((Hot *)self)->core, &whole, at_ns, &source);
+        Incoming whole = {{(unsigned char *)PyBytes_AS_STRING(frame)}, {(size_t)PyBytes_GET_SIZE(frame)}, {0}};
+        if (express_accept(&((Hot *)self)->core, &whole, at_ns, &arrived))
+            return Py_BuildValue("(NN)", arrived.source, arrived.messages ? arrived.messages : PyList_New(0));
     }
-    if (messages) return Py_BuildValue("(NN)", source, messages);
+    Py_RETURN_NONE;
+}
+
+static PyObject *hot_accept_remote(PyObject *self, PyObject *args)
+{
+    Py_buffer head, pointer;
+    long long at_ns;
+    Arrived arrived = {0};
+    if (!PyArg_ParseTuple(args, "y*y*L", &head, &pointer, &at_ns)) return NULL;
+    Incoming frame = {{head.buf, pointer.buf}, {(size_t)head.len, (size_t)pointer.len}, {(uint32_t)head.len, (uint32_t)pointer.len}};
+    PyObject *place = PyObject_GetAttr(((Hot *)self)->port, name_place);
+    int taken = place ? express_accept_remote(&((Hot *)self)->core, &frame, place, at_ns, &arrived) : -1;
+    Py_XDECREF(place);
+    PyBuffer_Release(&head);
+    PyBuffer_Release(&pointer);
+    if (taken < 0) return NULL;
+    if (taken == 1) return Py_BuildValue("(NN)", arrived.source, arrived.placed);
     Py_RETURN_NONE;
 }
 
 static PyObject *get_sent(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->sent); }
 
 static PyObject *get_seen(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->seen); }
+
+static PyObject *get_pointed(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->pointed); }
+
+static PyObject *get_placed(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->placed); }
 
 static PyObject *get_taken(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->taken); }
 
@@ -572,7 +686,7 @@ static const struct {
 
 static const char *const homes[EXPRESS_CLASSES][2] = {
     {"endpoint", "Endpoint"}, {"link", "LinkContext"}, {"link", "Link"},   {"window", "SendWindow"},
-    {"ledger", "Ledger"},     {"timeout", "Timeout"},  {"units", "Batch"},
+    {"ledger", "Ledger"},     {"timeout", "Timeout"},  {"units", "Batch"}, {"units", "Large"},       {"units", "Fragment"},
 };
 
 static int learn_classes(void)
@@ -600,12 +714,16 @@ static PyMethodDef methods[] = {
     {"glance", hot_glance, METH_NOARGS, "glance() -> bool\n\nAs Port.glance."},
     {"look", (PyCFunction)(void (*)(void))hot_look, METH_FASTCALL,
      "look(end_ns, pause_ns, /) -> bool\n\nWhether an ordinary frame has come by `end_ns`; its messages have been handed over."},
-    {"emit", hot_emit, METH_VARARGS, "emit(dst, message, now_ns, /) -> bytes | None\n\nThe frame; None: nothing is done."},
+    {"emit", hot_emit, METH_VARARGS, "emit(dst, message, now_ns, /) -> tuple | None\n\nThe frame; None: nothing is done."},
+    {"emit_large", hot_emit_large, METH_VARARGS,
+     "emit_large(dst, data, payload, now_ns, /) -> tuple | None\n\nThe head of the frame and the pointer; None: nothing is done."},
     {"append", hot_append, METH_VARARGS, "append(dst, message, /) -> int | None\n\nSequence number; None: nothing is done."},
     {"transmit", hot_transmit, METH_VARARGS,
      "transmit(now_ns, /) -> tuple | None\n\nThe rank and the frame of what waits on one link; None: nothing is done."},
     {"accept", hot_accept, METH_VARARGS,
      "accept(frame, now_ns, /) -> tuple | None\n\nSource and messages; None: nothing is done."},
+    {"accept_remote", hot_accept_remote, METH_VARARGS,
+     "accept_remote(head, pointer, now_ns, /) -> tuple | None\n\nSource and the placed message; None: nothing is done."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -613,6 +731,8 @@ static PyGetSetDef values[] = {
     {"sent", get_sent, NULL, "Frames sent this way.", NULL},
     {"seen", get_seen, NULL, "Glances that have found a message without Python.", NULL},
     {"taken", get_taken, NULL, "Frames received this way.", NULL},
+    {"pointed", get_pointed, NULL, "Of the frames sent: those with a pointer.", NULL},
+    {"placed", get_placed, NULL, "Of the frames received: long messages that were read into memory of the program.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -621,7 +741,7 @@ static PyTypeObject HotType = {
     .tp_name = "ckpt.transport.driver._express.Express",
     .tp_basicsize = sizeof(Hot),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Express(port, inbox, writers, unread, far=None)\n\nThe hot way of one port; see the source.",
+    .tp_doc = "Express(port, inbox, writers, unread, far=None, direct=None)\n\nThe hot way of one port; see the source.",
     .tp_new = hot_new,
     .tp_dealloc = hot_dealloc,
     .tp_traverse = hot_traverse,
@@ -644,10 +764,13 @@ PyMODINIT_FUNC PyInit__express(void)
     rings = capsule ? PyCapsule_GetPointer(capsule, RING_API) : NULL; /* valid for ever: the module is never unloaded */
     Py_XDECREF(capsule);
     Py_XDECREF(home);
-    if (!rings || learn_classes() || express_prepare_send() || express_prepare_receive() || PyType_Ready(&HotType)) return NULL;
+    if (!rings || learn_classes() || express_prepare_send() || express_prepare_receive() || express_prepare_remote() ||
+        PyType_Ready(&HotType))
+        return NULL;
     if (!(name_messages = PyUnicode_InternFromString("on_messages")) || !(name_wake = PyUnicode_InternFromString("_wake_peer")) ||
         !(name_lost = PyUnicode_InternFromString("_send_again")) || !(name_flush = PyUnicode_InternFromString("_flush_seen")) ||
-        !(name_take = PyUnicode_InternFromString("_take_seen")) || !(name_threads = PyUnicode_InternFromString("threads")))
+        !(name_take = PyUnicode_InternFromString("_take_seen")) || !(name_threads = PyUnicode_InternFromString("threads")) ||
+        !(name_place = PyUnicode_InternFromString("on_place")) || !(name_placed = PyUnicode_InternFromString("on_placed")))
         return NULL;
     static ExpressApi api = {&HotType, send_ordinary};
     PyObject *made = PyModule_Create(&module);

@@ -1,4 +1,5 @@
-/* The functions of express_send.c and express_receive.c that `_express.c` calls: sending and receiving an ordinary frame. */
+/* The functions of express_frames.c, express_send.c, express_receive.c and express_remote.c that `_express.c` calls: sending and receiving
+   an ordinary frame. */
 
 #ifndef CKPT_TRANSPORT_EXPRESS_H
 #define CKPT_TRANSPORT_EXPRESS_H
@@ -8,25 +9,29 @@
 #include <stdint.h>
 
 /* The classes of the protocol, and the slots of them that are read or written. */
-enum express_class { ENDPOINT, COMMON, LINK, WINDOW, LEDGER, TIMEOUT, BATCH, EXPRESS_CLASSES };
+enum express_class { ENDPOINT, COMMON, LINK, WINDOW, LEDGER, TIMEOUT, BATCH, LARGE, FRAGMENT, EXPRESS_CLASSES };
 
 #define EXPRESS_SLOTS(X)                                                                                                           \
     X(ENDPOINT, _clock_ns) X(ENDPOINT, _fresh) X(ENDPOINT, _frozen) X(ENDPOINT, _zombie) X(ENDPOINT, _links)                      \
     X(ENDPOINT, _windows) X(ENDPOINT, _common) X(ENDPOINT, _self_window)                                                         \
-    X(COMMON, ack_bytes) X(COMMON, ack_delay_ns) X(COMMON, deadline_ns) X(COMMON, dirty) X(COMMON, epoch) X(COMMON, floor)       \
-    X(COMMON, flush_due) X(COMMON, hungry_floor) X(COMMON, tight)                                                                \
+    X(COMMON, ack_bytes) X(COMMON, ack_delay_ns) X(COMMON, burst_bytes) X(COMMON, checksum_payload) X(COMMON, deadline_ns)       \
+    X(COMMON, dirty) X(COMMON, epoch) X(COMMON, floor) X(COMMON, flush_due) X(COMMON, hungry_floor) X(COMMON, tight)             \
     X(LINK, _ack_at) X(LINK, _ack_due) X(LINK, _acked_charge) X(LINK, _ident) X(LINK, _probe_due) X(LINK, _rto_at)               \
     X(LINK, _silence_reported) X(LINK, _waiting_since_ns) X(LINK, counts) X(LINK, heard_ns) X(LINK, incarnation)                 \
     X(LINK, ledger) X(LINK, paused) X(LINK, peer_epoch) X(LINK, reachable) X(LINK, timeout) X(LINK, timeouts) X(LINK, window)    \
     X(WINDOW, acked_charge) X(WINDOW, base) X(WINDOW, clean) X(WINDOW, current) X(WINDOW, edge) X(WINDOW, flight)                \
-    X(WINDOW, flight_charge) X(WINDOW, order) X(WINDOW, queue) X(WINDOW, queued) X(WINDOW, resend) X(WINDOW, sealed)                  \
-    X(WINDOW, sealed_charge) X(WINDOW, sent_charge)                                                                              \
+    X(WINDOW, flight_charge) X(WINDOW, fragment) X(WINDOW, order) X(WINDOW, pipeline) X(WINDOW, queue) X(WINDOW, queued)         \
+    X(WINDOW, resend) X(WINDOW, sealed) X(WINDOW, sealed_charge) X(WINDOW, sent_charge)                                          \
     X(WINDOW, top_order) X(WINDOW, tx) X(WINDOW, unacked)                                                                        \
     X(LEDGER, arrived) X(LEDGER, credit) X(LEDGER, delivered_charge) X(LEDGER, early) X(LEDGER, inbox) X(LEDGER, offered)        \
-    X(LEDGER, rx) X(LEDGER, unconsumed)                                                                                          \
+    X(LEDGER, partials) X(LEDGER, rx) X(LEDGER, unconsumed)                                                                      \
     X(TIMEOUT, _initial_ns) X(TIMEOUT, _max_ns) X(TIMEOUT, _min_ns) X(TIMEOUT, _var_ns) X(TIMEOUT, backoff) X(TIMEOUT, srtt_ns)  \
     X(BATCH, charge) X(BATCH, end) X(BATCH, first) X(BATCH, messages) X(BATCH, order) X(BATCH, sends) X(BATCH, sent_ns)          \
-    X(BATCH, state)
+    X(BATCH, state)                                                                                                              \
+    X(LARGE, charge) X(LARGE, cursor) X(LARGE, data) X(LARGE, end) X(LARGE, first) X(LARGE, payload) X(LARGE, pieces)            \
+    X(LARGE, size)                                                                                                               \
+    X(FRAGMENT, charge) X(FRAGMENT, large) X(FRAGMENT, offset) X(FRAGMENT, order) X(FRAGMENT, sends) X(FRAGMENT, sent_ns)        \
+    X(FRAGMENT, state)
 
 #define EXPRESS_NAME(cls, name) cls##_##name,
 enum express_slot { EXPRESS_SLOTS(EXPRESS_NAME) SLOT_COUNT };
@@ -34,35 +39,60 @@ enum express_slot { EXPRESS_SLOTS(EXPRESS_NAME) SLOT_COUNT };
 extern PyTypeObject *express_classes[EXPRESS_CLASSES];
 extern Py_ssize_t express_offsets[SLOT_COUNT];
 
-/* The numbers of a configuration that never change. */
+/* Lengths in bytes: of a head, of what the head of a fragment has more, of the data that may come with it; of a badge
+   (crossmemory.py), and of a pointer to a payload (directwire.py). */
+enum { HEADER = 72, PIECE = 20, MOST_INLINE = 64, BADGE = 32, POINTER = 25 + BADGE };
+
+/* The numbers of a configuration that never change; and the ranks that read payloads from this process's memory. */
 typedef struct {
     PyObject *endpoint;
     unsigned long long job;
-    long long rank, incarnation, coalesce, overhead, longest;
+    long long rank, incarnation, coalesce, overhead, longest, longest_message;
+    PyObject *direct; /* a set; NULL: nobody does */
+    long long direct_from, direct_limit; /* bytes */
+    unsigned char badge[BADGE];
 } Express;
 
-/* A frame of the kind MESSAGES that counts as sent: where it goes is yet to be written. */
-enum { HEADER = 72 };
+/* A frame that counts as sent: where it goes is yet to be written.  Its kind is MESSAGES; ACK, without messages; or FRAGMENT, with a
+   pointer to the payload. */
 typedef struct {
-    PyObject *messages; /* a list of bytes, a reference */
-    uint64_t bytes;     /* of the frame */
+    PyObject *messages; /* a list of bytes, a reference; or NULL */
+    PyObject *payload;  /* a memoryview, a reference; or NULL */
+    uint64_t bytes;     /* of all parts */
     uint32_t length;    /* of each message; VARIED: a table of lengths comes first */
-    unsigned char head[HEADER];
+    uint32_t head_bytes;
+    unsigned char head[HEADER + PIECE + MOST_INLINE], pointer[POINTER];
 } Outgoing;
 
-/* Give the parts of a frame, in order, to `take`. */
+/* The head of a frame with these messages (borrowed): 1.  0: they cannot be in one. */
+int express_fill(Outgoing *frame, PyObject *ident, const long long stamp[3], long long sequence, PyObject *messages);
+
+/* The head of an ACK without hints. */
+int express_fill_ack(Outgoing *frame, PyObject *ident, const long long stamp[3]);
+
+/* The head of the only fragment of a message, and the pointer to its payload: `data`, then `size` bytes at `address`. */
+int express_fill_fragment(Outgoing *frame, const Express *express, PyObject *ident, const long long stamp[3], long long sequence,
+                          PyObject *data, const void *address, uint64_t size, int flags);
+
+/* Give the bytes of a frame, in order, to `take`. */
 typedef void (*Taker)(void *with, const void *part, size_t size);
 void express_parts(const Outgoing *frame, Taker take, void *with);
 
-/* A frame as one object: a new reference.  NULL with an exception: there is no memory. */
+/* A frame as a tuple of its parts, as in frames.py: a new reference.  NULL with an exception: there is no memory. */
 PyObject *express_whole(const Outgoing *frame);
+
+/* Let go of what a frame refers to. */
+void express_release(Outgoing *frame);
 
 /* The frame for one message on an idle link, which counts as sent: 1.  0 without an exception: the case is not ordinary (or there is
    no memory), and nothing has changed. */
 int express_emit(const Express *express, PyObject *dst, PyObject *message, long long now_ns, Outgoing *frame);
 
-/* The next frame with messages that wait on the first link that has something to send, which counts as sent: 1.  `dst`: that rank, a
-   new reference.  0 as above. */
+/* The same for a long message, of which the whole payload is to be read: `data`, then the bytes of `payload`. */
+int express_emit_large(const Express *express, PyObject *dst, PyObject *data, PyObject *payload, long long now_ns, Outgoing *frame);
+
+/* The next frame on the first link that has something to send, which counts as sent: messages that wait, or an acknowledgement that is
+   due: 1.  `dst`: that rank, a new reference.  0 as above. */
 int express_transmit(const Express *express, long long now_ns, PyObject **dst, Outgoing *frame);
 
 /* The first link that has something to send, and the greatest length of its frame; NULL: express_transmit() would return 0. */
@@ -72,14 +102,30 @@ PyObject *express_waiting(const Express *express, long long *bytes);
    case is not ordinary, and nothing has changed. */
 long long express_append(const Express *express, PyObject *dst, PyObject *message);
 
-/* A frame of one part that has come, in memory that its sender may still write to: each byte is read once. */
+/* A frame that has come, in memory that its sender may still write to: each byte is read once. */
 typedef struct {
     const unsigned char *at[2]; /* in two runs, round the end of a ring; the second may be empty */
     size_t size[2];
+    uint32_t lengths[2]; /* of the first two parts; the third has the rest */
 } Incoming;
 
-/* The messages of a frame (a new list), which count as delivered, and their source (a new reference).  NULL without an exception: the
-   case is not ordinary (or there is no memory), and nothing has changed. */
-PyObject *express_accept(const Express *express, const Incoming *frame, long long now_ns, PyObject **source);
+/* Copy from a place of the frame, which has so much. */
+void express_copy(const Incoming *frame, size_t from, void *to, size_t size);
+
+/* What has come: its source (a rank), and a list of messages, or a long one that was read into memory of the program (`Placed`).  New
+   references, or NULL. */
+typedef struct {
+    PyObject *source, *messages, *placed;
+} Arrived;
+void express_forget(Arrived *arrived);
+
+/* Take a frame of one part: its messages count as delivered; an acknowledgement alone brings none.  1; 0 without an exception: the case
+   is not ordinary (or there is no memory), and nothing has changed. */
+int express_accept(const Express *express, const Incoming *frame, long long now_ns, Arrived *arrived);
+
+/* The same for a frame with a pointer to the payload of a whole message: it is read into the memory that `place` names (Endpoint.place).
+   NO_PLACE: it is the next one, and `place` names none yet; nothing has changed.  -1: `place` has raised an exception. */
+enum { NO_PLACE = 2 };
+int express_accept_remote(const Express *express, const Incoming *frame, PyObject *place, long long now_ns, Arrived *arrived);
 
 #endif

@@ -1,33 +1,20 @@
-/* What Endpoint.receive and Endpoint.delivered do with a MESSAGES frame that is next in order, on the very objects of
-   transport/protocol.
+/* What Endpoint.receive and Endpoint.delivered do with a MESSAGES frame that is next in order, and with an ACK without hints, on the
+   very objects of transport/protocol.  What a frame says beside its messages is taken here for express_remote.c, too.
 
    It looks at everything first, and leaves all that is not ordinary to Python, having changed nothing: other kinds of frames and
    flags, later epochs, other incarnations, gaps, duplicates, early messages, a paused or silent peer, acknowledgements of anything
-   but the oldest few batches, an acknowledgement that is due at once.  Otherwise as express_send.c. */
+   but the oldest few batches and whole long messages.  Otherwise as express_send.c. */
 
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-static PyObject *name_popleft, *frames_received;
+static PyObject *name_popleft, *frames_received, *acks_received;
 
-static uint64_t get_number(const unsigned char *at, int bytes)
-{
-    uint64_t number = 0;
-    for (int i = 0; i < bytes; i++) number |= (uint64_t)at[i] << 8 * i;
-    return number;
-}
-
-/* ---- receiving ------------------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    uint64_t job, epoch, ack, room, first;
-    uint32_t source, target, source_incarnation, target_incarnation, count, length, sum, sum_of_head;
-} Header;
+/* ---- a frame that has come ------------------------------------------------------------------------------------------------- */
 
 static size_t size_of(const Incoming *frame) { return frame->size[0] + frame->size[1]; }
 
-/* Copy from a place of the frame, which has so much. */
-static void copy_out(const Incoming *frame, size_t from, void *to, size_t size)
+void express_copy(const Incoming *frame, size_t from, void *to, size_t size)
 {
     size_t first = from < frame->size[0] ? frame->size[0] - from : 0;
     if (first > size) first = size;
@@ -35,13 +22,14 @@ static void copy_out(const Incoming *frame, size_t from, void *to, size_t size)
     if (size > first) memcpy((char *)to + first, frame->at[1] + (from + first - frame->size[0]), size - first);
 }
 
-/* Read the head.  Its numbers may be anything until the checksum of the whole frame is compared (`messages_of`). */
-static int open_header(const Incoming *frame, Header *header)
+int express_open(const Incoming *frame, Header *header)
 {
     unsigned char at[HEADER];
     if (size_of(frame) < HEADER) return 0;
-    copy_out(frame, 0, at, HEADER);
-    if (get_number(at + 4, 4) != (MAGIC | MESSAGES << 16)) return 0; /* magic, kind, no flags */
+    express_copy(frame, 0, at, HEADER);
+    if (get_number(at + 4, 2) != MAGIC) return 0;
+    header->kind = at[6];
+    header->flags = at[7];
     header->sum = (uint32_t)get_number(at, 4);
     header->sum_of_head = checksum(0, at + 4, HEADER - 4);
     header->job = get_number(at + 8, 8);
@@ -55,13 +43,17 @@ static int open_header(const Incoming *frame, Header *header)
     header->first = get_number(at + 56, 8);
     header->count = (uint32_t)get_number(at + 64, 4);
     header->length = (uint32_t)get_number(at + 68, 4);
-    return header->epoch < NEVER && header->ack < NEVER && header->room < NEVER && header->first < NEVER && header->count;
+    return header->epoch < NEVER && header->ack < NEVER && header->room < NEVER && header->first < NEVER;
 }
 
-/* As batches.split: do so many messages fill the frame?  Of a table only its own length is known here. */
+/* Are these messages, or an acknowledgement without hints?  Messages must fill the frame, as for batches.split; of a table only its own
+   length is known here. */
 static int may_fit(const Incoming *frame, const Header *header)
 {
     uint64_t size = size_of(frame) - HEADER;
+    if (header->flags) return 0;
+    if (header->kind == ACK) return !size && !header->count && !header->length && header->sum == header->sum_of_head;
+    if (header->kind != MESSAGES || !header->count) return 0;
     if (header->length == VARIED) return header->count <= size / 4;
     return (header->count == 1 || header->length) && (uint64_t)header->count * header->length == size;
 }
@@ -75,7 +67,7 @@ static int fill_list(const Incoming *frame, const Header *header, const unsigned
         size_t length = table ? (size_t)get_number(table + 4 * (size_t)i, 4) : header->length;
         PyObject *message = length <= size - at ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)length) : NULL;
         if (!message) return 0;
-        copy_out(frame, at, PyBytes_AS_STRING(message), length);
+        express_copy(frame, at, PyBytes_AS_STRING(message), length);
         sum = checksum(sum, (unsigned char *)PyBytes_AS_STRING(message), length);
         PyList_SET_ITEM(list, (Py_ssize_t)i, message);
         at += length;
@@ -88,21 +80,15 @@ static int copy_messages(const Incoming *frame, const Header *header, PyObject *
     if (header->length != VARIED) return fill_list(frame, header, NULL, list);
     unsigned char *table = PyMem_Malloc(4 * (size_t)header->count); /* its own copy: the sender may still write to the frame */
     if (!table) return 0;
-    copy_out(frame, HEADER, table, 4 * (size_t)header->count);
+    express_copy(frame, HEADER, table, 4 * (size_t)header->count);
     int is_whole = fill_list(frame, header, table, list);
     PyMem_Free(table);
     return is_whole;
 }
 
-/* The oldest batches, which an acknowledgement frees, and the oldest order that is in flight after it (NEVER: none is). */
-enum { MOST_ACKED = 4 };
-typedef struct {
-    int count;
-    long long next;
-    PyObject *each[MOST_ACKED]; /* borrowed: the window has them */
-} Acked;
+/* ---- what it acknowledges -------------------------------------------------------------------------------------------------- */
 
-/* Is nothing of the window lost, reported by hints, or long and under way? */
+/* Is nothing of the window lost, reported by hints, or under way in pieces? */
 static int is_plain(PyObject *window)
 {
     PyObject *unacked = GET(window, WINDOW_unacked), *flight = GET(window, WINDOW_flight), *queue = GET(window, WINDOW_queue);
@@ -111,29 +97,43 @@ static int is_plain(PyObject *window)
            GET(window, WINDOW_current) == Py_None;
 }
 
-/* Find what `ack` frees: whole batches that are in flight.  0: it is another case. */
-static int find_acked(PyObject *window, long long ack, Acked *acked)
+/* The only unit of an entry: borrowed.  NULL: it has several, or none. */
+static PyObject *unit_of(PyObject *entry)
+{
+    if (IS(entry, BATCH)) return entry;
+    PyObject *pieces = IS(entry, LARGE) ? GET(entry, LARGE_pieces) : NULL;
+    if (!pieces || !PyList_CheckExact(pieces) || PyList_GET_SIZE(pieces) != 1) return NULL;
+    PyObject *piece = PyList_GET_ITEM(pieces, 0);
+    return IS(piece, FRAGMENT) ? piece : NULL;
+}
+
+#define ENTRY(entry, slot) (IS(entry, BATCH) ? BATCH_##slot : LARGE_##slot)
+
+/* Find what `ack` frees: whole entries that are in flight.  0: it is another case. */
+static int find_acked(PyObject *window, long long ack, News *news)
 {
     Reading reading = {0};
     PyObject *unacked = GET(window, WINDOW_unacked), *flight = GET(window, WINDOW_flight), *order, *unit;
     if (!is_plain(window) || NUMBER(window, WINDOW_tx) < ack) return 0;
     long long end = -1, top = NUMBER(window, WINDOW_top_order);
     while (end != ack) {
-        PyObject *batch = acked->count < MOST_ACKED && acked->count < PyDict_GET_SIZE(flight)
-                              ? PySequence_GetItem(unacked, acked->count)
-                              : NULL;
-        Py_XDECREF(batch); /* the deque has it */
-        if (!IS(batch, BATCH) || NUMBER(batch, BATCH_state) != FLIGHT) return 0;
-        if (PyDict_GetItemWithError(flight, GET(batch, BATCH_order)) != batch) return 0;
-        if ((end = NUMBER(batch, BATCH_end)) > ack || reading.bad) return 0;
-        if (NUMBER(batch, BATCH_order) > top) top = NUMBER(batch, BATCH_order);
-        acked->each[acked->count++] = batch;
+        int is_known = news->acked < MOST_ACKED && news->acked < PyDict_GET_SIZE(flight);
+        PyObject *entry = is_known ? PySequence_GetItem(unacked, news->acked) : NULL;
+        Py_XDECREF(entry); /* the deque has it */
+        unit = entry ? unit_of(entry) : NULL;
+        if (!unit || NUMBER(unit, UNIT(unit, state)) != FLIGHT) return 0;
+        if (PyDict_GetItemWithError(flight, GET(unit, UNIT(unit, order))) != unit) return 0;
+        if ((end = NUMBER(entry, ENTRY(entry, end))) > ack || reading.bad) return 0;
+        if (NUMBER(unit, UNIT(unit, order)) > top) top = NUMBER(unit, UNIT(unit, order));
+        news->entries[news->acked] = entry;
+        news->units[news->acked++] = unit;
     }
-    Py_ssize_t at = 0, number = 0;
-    while (PyDict_Next(flight, &at, &order, &unit) && number < acked->count && unit == acked->each[number]) number++;
-    if (number < acked->count) return 0; /* they were not sent in this order */
-    acked->next = PyDict_GET_SIZE(flight) == acked->count ? NEVER : value(&reading, order);
-    return !reading.bad && acked->next >= top; /* else a later one has arrived before it: is it lost? */
+    Py_ssize_t at = 0;
+    int number = 0;
+    while (PyDict_Next(flight, &at, &order, &unit) && number < news->acked && unit == news->units[number]) number++;
+    if (number < news->acked) return 0; /* they were not sent in this order */
+    news->next = PyDict_GET_SIZE(flight) == news->acked ? NEVER : value(&reading, order);
+    return !reading.bad && news->next >= top; /* else a later one has arrived before it: is it lost? */
 }
 
 /* Timeout.sample. */
@@ -145,31 +145,56 @@ static void take_sample(long long *srtt, long long *var, long long rtt)
     *srtt = *srtt ? *srtt + ((rtt - *srtt) >> 3) : rtt;
 }
 
-/* Link._on_ack.  `deadline`: the time of the next timer of the port, which may become earlier.  Returns the charge that is freed. */
-static long long take_ack(Reading *state, PyObject *link, long long ack, const Acked *acked, long long now_ns, long long *deadline,
-                          Changes *changes)
+/* The time that the last of the freed units took; 0: none was sent once only. */
+static long long sample_of(Reading *state, const News *news, long long now_ns)
 {
     Reading reading = {0};
-    PyObject *window = GET(link, LINK_window), *timeout = GET(link, LINK_timeout);
-    long long freed = 0, top = NUMBER(window, WINDOW_top_order), sample = 0;
-    long long srtt = NUMBER(timeout, TIMEOUT_srtt_ns), var = NUMBER(timeout, TIMEOUT__var_ns);
-    for (int i = 0; i < acked->count; i++) {
-        PyObject *batch = acked->each[i];
-        long long order = NUMBER(batch, BATCH_order);
-        freed += NUMBER(batch, BATCH_charge);
+    long long sample = 0;
+    for (int i = 0; i < news->acked; i++) {
+        PyObject *unit = news->units[i];
+        if (NUMBER(unit, UNIT(unit, sends)) != 1) continue;
+        long long took = now_ns - NUMBER(unit, UNIT(unit, sent_ns));
+        if (took || unit == news->entries[i]) sample = took;
+    }
+    state->bad |= reading.bad;
+    return sample;
+}
+
+/* SendWindow.acknowledge: what is freed, in numbers.  Returns its charge. */
+static long long free_entries(Reading *state, PyObject *window, long long ack, News *news)
+{
+    Reading reading = {0};
+    Changes *changes = &news->changes;
+    long long freed = 0, landed = 0, top = NUMBER(window, WINDOW_top_order);
+    for (int i = 0; i < news->acked; i++) {
+        PyObject *entry = news->entries[i], *unit = news->units[i];
+        long long order = NUMBER(unit, UNIT(unit, order));
+        freed += NUMBER(entry, ENTRY(entry, charge));
+        landed += NUMBER(unit, UNIT(unit, charge));
         if (order > top) top = order;
-        if (NUMBER(batch, BATCH_sends) == 1) sample = now_ns - NUMBER(batch, BATCH_sent_ns);
-        change(changes, batch, BATCH_state, DONE);
+        change(changes, unit, UNIT(unit, state), DONE);
     }
     change(changes, window, WINDOW_acked_charge, NUMBER(window, WINDOW_acked_charge) + freed);
-    change(changes, window, WINDOW_flight_charge, NUMBER(window, WINDOW_flight_charge) - freed);
+    change(changes, window, WINDOW_flight_charge, NUMBER(window, WINDOW_flight_charge) - landed);
     change(changes, window, WINDOW_base, ack);
     change(changes, window, WINDOW_top_order, top);
+    state->bad |= reading.bad;
+    return freed;
+}
+
+/* Link._on_ack.  `deadline`: the time of the next timer of the port, which may become earlier.  Returns the charge that is freed. */
+static long long take_ack(Reading *state, PyObject *link, long long ack, News *news, long long now_ns, long long *deadline)
+{
+    Reading reading = {0};
+    Changes *changes = &news->changes;
+    PyObject *window = GET(link, LINK_window), *timeout = GET(link, LINK_timeout);
+    long long srtt = NUMBER(timeout, TIMEOUT_srtt_ns), var = NUMBER(timeout, TIMEOUT__var_ns), sample = sample_of(&reading, news, now_ns);
+    long long freed = free_entries(&reading, window, ack, news);
     if (sample) take_sample(&srtt, &var, sample);
     change(changes, timeout, TIMEOUT_srtt_ns, srtt);
     change(changes, timeout, TIMEOUT__var_ns, var);
     change(changes, timeout, TIMEOUT_backoff, 0);
-    long long rto_at = acked->next == NEVER ? NEVER : now_ns + express_rto_ns(&reading, timeout, srtt, var);
+    long long rto_at = news->next == NEVER ? NEVER : now_ns + express_rto_ns(&reading, timeout, srtt, var);
     if (rto_at != NEVER && NUMBER(link, LINK__rto_at) == NEVER) change(changes, link, LINK__waiting_since_ns, now_ns);
     change(changes, link, LINK__rto_at, rto_at);
     if (rto_at < *deadline) *deadline = rto_at;
@@ -178,14 +203,16 @@ static long long take_ack(Reading *state, PyObject *link, long long ack, const A
     return freed;
 }
 
-/* Link.on_control for the acknowledgement and the credit.  `acked`: what is freed, perhaps nothing. */
-static void take_control(Reading *state, PyObject *link, const Header *header, const Acked *acked, long long now_ns,
-                         long long *deadline, Changes *changes)
+/* ---- what it changes ------------------------------------------------------------------------------------------------------- */
+
+/* Link.on_control for the acknowledgement, which frees the entries that were found, the credit, and the flag ANSWER. */
+static void take_control(Reading *state, PyObject *link, const Header *header, long long now_ns, long long *deadline, News *news)
 {
     Reading reading = {0};
+    Changes *changes = &news->changes;
     PyObject *window = GET(link, LINK_window);
     long long acked_charge = NUMBER(window, WINDOW_acked_charge);
-    if (acked->count) acked_charge += take_ack(&reading, link, (long long)header->ack, acked, now_ns, deadline, changes);
+    if (news->acked) acked_charge += take_ack(&reading, link, (long long)header->ack, news, now_ns, deadline);
     long long edge = acked_charge + (long long)header->room;
     if (edge > NUMBER(window, WINDOW_edge)) {
         change(changes, window, WINDOW_edge, edge);
@@ -194,114 +221,167 @@ static void take_control(Reading *state, PyObject *link, const Header *header, c
     }
     if ((long long)header->epoch > NUMBER(link, LINK_peer_epoch)) change(changes, link, LINK_peer_epoch, (long long)header->epoch);
     change(changes, link, LINK_heard_ns, now_ns);
+    news->answers = header->flags & ANSWER;
     state->bad |= reading.bad;
 }
 
 /* Ledger.accept, and Link.take. */
-static void take_messages(Reading *state, const Express *express, PyObject *link, const Header *header, Py_ssize_t size,
-                          long long now_ns, long long *deadline, Changes *changes)
+static void take_messages(Reading *state, const Express *express, PyObject *link, long long upto, long long charge, long long now_ns,
+                          long long *deadline, News *news)
 {
     Reading reading = {0};
+    Changes *changes = &news->changes;
     PyObject *ledger = GET(link, LINK_ledger), *common = GET(express->endpoint, ENDPOINT__common);
-    long long body = (long long)size - HEADER - (header->length == VARIED ? 4LL * header->count : 0);
-    long long charge = body + express->overhead * header->count, upto = (long long)header->first + header->count;
     change(changes, ledger, LEDGER_arrived, upto);
     change(changes, ledger, LEDGER_rx, upto);
     change(changes, ledger, LEDGER_unconsumed, NUMBER(ledger, LEDGER_unconsumed) + charge);
     change(changes, ledger, LEDGER_delivered_charge, NUMBER(ledger, LEDGER_delivered_charge) + charge);
     long long owed = NUMBER(link, LINK__acked_charge) + charge, ack_at = NUMBER(link, LINK__ack_at);
     change(changes, link, LINK__acked_charge, owed);
-    if (owed >= NUMBER(common, COMMON_ack_bytes)) reading.bad = 1; /* an ACK is due at once */
-    if (ack_at == NEVER || owed >= BULK_CHARGE) {
+    if (owed >= NUMBER(common, COMMON_ack_bytes)) {
+        news->answers = 1;
+    } else if (ack_at == NEVER || owed >= BULK_CHARGE) {
         long long at = now_ns + (NUMBER(common, COMMON_ack_delay_ns) >> (owed >= BULK_CHARGE ? 3 : 0));
         if (at < ack_at) {
             change(changes, link, LINK__ack_at, at);
             if (at < *deadline) *deadline = at;
         }
     }
-    change(changes, express->endpoint, ENDPOINT__clock_ns, now_ns);
     state->bad |= reading.bad;
 }
 
-/* Is this the next frame of a link on which all is well? */
-static int is_next(const Express *express, PyObject *link, const Header *header)
+int express_is_next(const Express *express, PyObject *link, const Header *header)
 {
     Reading reading = {0};
     PyObject *endpoint = express->endpoint, *common = GET(endpoint, ENDPOINT__common), *ledger = GET(link, LINK_ledger);
     PyObject *self_window = GET(endpoint, ENDPOINT__self_window);
-    return IS(common, COMMON) && IS(self_window, WINDOW) && header->job == express->job &&
+    int is_in_order = header->kind == ACK || ((long long)header->first == NUMBER(ledger, LEDGER_arrived) &&
+                                              empty_dict(GET(ledger, LEDGER_early)) && empty_list(GET(ledger, LEDGER_inbox)));
+    int is_delivered = IS(self_window, WINDOW) && GET(self_window, WINDOW_clean) == Py_True && empty_list(GET(endpoint, ENDPOINT__fresh));
+    return IS(common, COMMON) && header->job == express->job &&
            header->target == express->rank && header->source != express->rank && header->target_incarnation == express->incarnation &&
            header->source_incarnation == NUMBER(link, LINK_incarnation) && (long long)header->epoch <= NUMBER(common, COMMON_epoch) &&
            GET(link, LINK_paused) == Py_False && GET(link, LINK__silence_reported) == Py_False && !NUMBER(link, LINK_timeouts) &&
-           (long long)header->first == NUMBER(ledger, LEDGER_arrived) && empty_dict(GET(ledger, LEDGER_early)) &&
-           empty_list(GET(ledger, LEDGER_inbox)) && empty_list(GET(endpoint, ENDPOINT__fresh)) &&
-           GET(self_window, WINDOW_clean) == Py_True && !reading.bad;
+           is_in_order && is_delivered && !reading.bad;
 }
 
 /* Window.acknowledge: what is freed leaves the window.  -1 with an exception. */
-static int leave(PyObject *window, const Acked *acked)
+static int leave(PyObject *window, const News *news)
 {
-    for (int i = 0; i < acked->count; i++) {
-        PyObject *done = PyObject_CallMethodNoArgs(GET(window, WINDOW_unacked), name_popleft);
-        if (!done) return -1;
-        int failed = PyDict_DelItem(GET(window, WINDOW_flight), GET(done, BATCH_order));
-        Py_DECREF(done);
+    for (int i = 0; i < news->acked; i++) {
+        PyObject *entry = PyObject_CallMethodNoArgs(GET(window, WINDOW_unacked), name_popleft);
+        if (!entry) return -1;
+        PyObject *unit = news->units[i];
+        int failed = PyDict_DelItem(GET(window, WINDOW_flight), GET(unit, UNIT(unit, order)));
+        if (unit != entry) PyList_SetSlice(GET(entry, LARGE_pieces), 0, 1, NULL); /* the two refer to each other; needs no memory */
+        Py_DECREF(entry);
         if (failed) return -1;
     }
     return 0;
 }
 
-/* 1: the messages are in the list, and count as delivered.  0: nothing has changed. */
+int express_settle(const Express *express, PyObject *link, const Header *header, long long messages, long long charge, long long now_ns,
+                   News *news)
+{
+    Reading reading = {0};
+    PyObject *window = GET(link, LINK_window), *common = GET(express->endpoint, ENDPOINT__common), *counts = GET(link, LINK_counts);
+    *news = (News){.link = link};
+    if ((long long)header->ack != NUMBER(window, WINDOW_base) && !find_acked(window, (long long)header->ack, news)) return 0;
+    long long before = NUMBER(common, COMMON_deadline_ns), deadline = before;
+    take_control(&reading, link, header, now_ns, &deadline, news);
+    if (messages) take_messages(&reading, express, link, (long long)header->first + messages, charge, now_ns, &deadline, news);
+    if (deadline < before) change(&news->changes, common, COMMON_deadline_ns, deadline);
+    if (news->answers && NUMBER(link, LINK__ack_due) < PLAIN_ACK) change(&news->changes, link, LINK__ack_due, PLAIN_ACK);
+    change(&news->changes, express->endpoint, ENDPOINT__clock_ns, now_ns);
+    news->counted[0] = counted(counts, frames_received);
+    if (header->kind == ACK) news->counted[1] = counted(counts, acks_received);
+    int has_counted = news->counted[0] && (header->kind != ACK || news->counted[1]);
+    for (int i = 0; i < news->acked; i++) Py_INCREF(news->units[i]); /* their numbers are stored last */
+    if (!reading.bad && !news->changes.failed && has_counted && (!news->answers || request(link, common))) return 1;
+    news->answers = 0; /* nothing is requested */
+    express_unsettled(express, news);
+    return 0;
+}
+
+static void let_go_of(News *news)
+{
+    for (int i = 0; i < news->acked; i++) Py_DECREF(news->units[i]);
+    for (int i = 0; i < 2; i++) Py_XDECREF(news->counted[i]);
+}
+
+void express_unsettled(const Express *express, News *news)
+{
+    if (news->answers) request_undone(news->link, GET(express->endpoint, ENDPOINT__common));
+    undo(&news->changes);
+    let_go_of(news);
+}
+
+int express_settled(const Express *express, News *news)
+{
+    PyObject *link = news->link, *window = GET(link, LINK_window), *common = GET(express->endpoint, ENDPOINT__common);
+    PyObject *counts = GET(link, LINK_counts);
+    if (leave(window, news)) {
+        express_unsettled(express, news);
+        return 0;
+    }
+    PyDict_SetItem(counts, frames_received, news->counted[0]); /* replaces a value: needs no memory */
+    if (news->counted[1]) PyDict_SetItem(counts, acks_received, news->counted[1]);
+    if (news->answers) request_stored(link, common);
+    store(&news->changes);
+    if (news->acked && news->next == NEVER && PyList_GET_SIZE(GET(window, WINDOW_queue)))
+        Py_XSETREF(GET(common, COMMON_flush_due), Py_NewRef(Py_True)); /* Link.request_transmit: nothing is in flight */
+    let_go_of(news);
+    return 1;
+}
+
+/* ---- one frame of one part ------------------------------------------------------------------------------------------------- */
+
+void express_forget(Arrived *arrived)
+{
+    Py_CLEAR(arrived->source);
+    Py_CLEAR(arrived->messages);
+    Py_CLEAR(arrived->placed);
+}
+
+/* 1: the messages are in the list (NULL for an acknowledgement), and count as delivered.  0: nothing has changed. */
 static int accepted(const Express *express, PyObject *link, const Incoming *frame, const Header *header, long long now_ns,
                     PyObject *messages)
 {
-    Reading reading = {0};
-    PyObject *window = GET(link, LINK_window), *common = GET(express->endpoint, ENDPOINT__common);
-    Acked acked = {0};
-    if (!is_next(express, link, header)) return 0;
-    if ((long long)header->ack != NUMBER(window, WINDOW_base) && !find_acked(window, (long long)header->ack, &acked)) return 0;
-    Changes changes = {0};
-    long long before = NUMBER(common, COMMON_deadline_ns), deadline = before;
-    take_control(&reading, link, header, &acked, now_ns, &deadline, &changes);
-    take_messages(&reading, express, link, header, (Py_ssize_t)size_of(frame), now_ns, &deadline, &changes);
-    if (deadline < before) change(&changes, common, COMMON_deadline_ns, deadline);
-    PyObject *count = counted(GET(link, LINK_counts), frames_received);
-    int is_taken = !reading.bad && !changes.failed && count && copy_messages(frame, header, messages);
-    for (int i = 0; i < acked.count; i++) Py_INCREF(acked.each[i]); /* their numbers are stored last */
-    is_taken = is_taken && !leave(window, &acked);
-    if (is_taken) {
-        PyDict_SetItem(GET(link, LINK_counts), frames_received, count); /* replaces a value: needs no memory */
-        store(&changes);
-        if (acked.count && acked.next == NEVER && PyList_GET_SIZE(GET(window, WINDOW_queue)))
-            Py_XSETREF(GET(common, COMMON_flush_due), Py_NewRef(Py_True)); /* Link.request_transmit: nothing is in flight */
-    } else {
-        undo(&changes);
-    }
-    for (int i = 0; i < acked.count; i++) Py_DECREF(acked.each[i]);
-    Py_XDECREF(count);
-    return is_taken;
+    News news;
+    long long count = messages ? header->count : 0;
+    long long body = (long long)size_of(frame) - HEADER - (header->length == VARIED ? 4 * count : 0);
+    if (!express_is_next(express, link, header)) return 0;
+    if (!express_settle(express, link, header, count, body + express->overhead * count, now_ns, &news)) return 0;
+    if (!messages || copy_messages(frame, header, messages)) return express_settled(express, &news);
+    express_unsettled(express, &news);
+    return 0;
 }
 
-PyObject *express_accept(const Express *express, const Incoming *frame, long long now_ns, PyObject **source)
+int express_accept(const Express *express, const Incoming *frame, long long now_ns, Arrived *arrived)
 {
     Header header;
-    if (!open_header(frame, &header) || !may_fit(frame, &header)) return NULL;
-    PyObject *messages = PyList_New((Py_ssize_t)header.count); /* now, since it may start a collection, which runs anything */
-    PyObject *rank = messages ? PyLong_FromUnsignedLong(header.source) : NULL, *link = rank ? link_of(express, rank) : NULL;
+    if (!express_open(frame, &header) || !may_fit(frame, &header)) return 0;
+    int has_messages = header.kind == MESSAGES;
+    /* now, since it may start a collection, which runs anything */
+    PyObject *messages = has_messages ? PyList_New((Py_ssize_t)header.count) : NULL;
+    PyObject *rank = messages || !has_messages ? PyLong_FromUnsignedLong(header.source) : NULL;
+    PyObject *link = rank ? link_of(express, rank) : NULL;
     if (link && accepted(express, link, frame, &header, now_ns, messages)) {
-        *source = rank;
-        return messages;
+        arrived->source = rank;
+        arrived->messages = messages;
+        return 1;
     }
     PyErr_Clear();
     Py_XDECREF(rank);
     Py_XDECREF(messages);
-    return NULL;
+    return 0;
 }
 
 int express_prepare_receive(void)
 {
     return (name_popleft = PyUnicode_InternFromString("popleft")) &&
-                   (frames_received = PyUnicode_InternFromString("frames_received"))
+                   (frames_received = PyUnicode_InternFromString("frames_received")) &&
+                   (acks_received = PyUnicode_InternFromString("acks_received"))
                ? 0
                : -1;
 }

@@ -1,6 +1,6 @@
 /* What Endpoint.send and Endpoint.transmit do with a short message on a link that has nothing else to send, Endpoint.send alone on a
-   link with messages in flight, where others wait to share its frame, and Endpoint.transmit alone with those that wait; on the very
-   objects of transport/protocol.
+   link with messages in flight, where others wait to share its frame, and Endpoint.transmit alone with those that wait, and with an
+   acknowledgement that is due; on the very objects of transport/protocol.  What each sending changes is here for express_remote.c, too.
 
    It looks at everything first, and leaves all that is not ordinary to Python, having changed nothing: long messages, messages
    that were lost, a paused, dropped or frozen peer, little credit, an acknowledgement with hints that is due.  All new
@@ -10,12 +10,7 @@
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-static PyObject *name_append, *name_popleft, *frames_sent;
-
-static void put_number(unsigned char **at, uint64_t number, int bytes)
-{
-    for (int i = 0; i < bytes; i++) *(*at)++ = (unsigned char)(number >> 8 * i);
-}
+static PyObject *name_append, *name_popleft, *frames_sent, *acks_sent;
 
 /* ---- sending --------------------------------------------------------------------------------------------------------------- */
 
@@ -30,92 +25,6 @@ long long express_rto_ns(Reading *state, PyObject *timeout, long long srtt, long
         if (rto < least) rto = least;
     }
     return rto < most ? rto : most;
-}
-
-/* The table of lengths, and the messages. */
-static void body_parts(const Outgoing *frame, Taker take, void *with)
-{
-    Py_ssize_t count = PyList_GET_SIZE(frame->messages);
-    for (Py_ssize_t i = 0; i < count && frame->length == VARIED; i++) {
-        unsigned char length[4], *at = length;
-        put_number(&at, (uint64_t)PyBytes_GET_SIZE(PyList_GET_ITEM(frame->messages, i)), 4);
-        take(with, length, sizeof length);
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *message = PyList_GET_ITEM(frame->messages, i);
-        take(with, PyBytes_AS_STRING(message), (size_t)PyBytes_GET_SIZE(message));
-    }
-}
-
-void express_parts(const Outgoing *frame, Taker take, void *with)
-{
-    take(with, frame->head, HEADER);
-    body_parts(frame, take, with);
-}
-
-static void add_to_place(void *with, const void *part, size_t size)
-{
-    unsigned char **at = with;
-    memcpy(*at, part, size);
-    *at += size;
-}
-
-PyObject *express_whole(const Outgoing *frame)
-{
-    PyObject *whole = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)frame->bytes);
-    unsigned char *at = whole ? (unsigned char *)PyBytes_AS_STRING(whole) : NULL;
-    if (whole) express_parts(frame, add_to_place, &at);
-    return whole;
-}
-
-/* batches.common_length, and the size of the frame.  0: a message is not of bytes, or too long. */
-static int measure(Outgoing *frame)
-{
-    Py_ssize_t count = PyList_GET_SIZE(frame->messages);
-    uint64_t bytes = HEADER, first = 0;
-    int is_varied = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *message = PyList_GET_ITEM(frame->messages, i);
-        if (!PyBytes_CheckExact(message) || PyBytes_GET_SIZE(message) >= VARIED) return 0;
-        uint64_t size = (uint64_t)PyBytes_GET_SIZE(message);
-        if (!i) first = size;
-        is_varied |= size != first || (count > 1 && !size);
-        bytes += size;
-    }
-    frame->length = is_varied ? VARIED : (uint32_t)first;
-    frame->bytes = bytes + (is_varied ? 4 * (uint64_t)count : 0);
-    return count > 0;
-}
-
-static void add_to_sum(void *with, const void *part, size_t size) { *(uint32_t *)with = checksum(*(uint32_t *)with, part, size); }
-
-/* The head of a frame with these messages.  0: they cannot be in one. */
-static int fill(Outgoing *frame, PyObject *ident, const long long stamp[3], long long sequence, PyObject *messages)
-{
-    Reading reading = {0};
-    frame->messages = messages;
-    if (!ident || !PyTuple_CheckExact(ident) || PyTuple_GET_SIZE(ident) != 5 || !measure(frame)) return 0;
-    /* the job's number may need all 64 bits */
-    unsigned long long job = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(ident, 0));
-    if (PyErr_Occurred()) return 0;
-    long long parts[5];
-    for (int i = 1; i < 5; i++) parts[i] = value(&reading, PyTuple_GET_ITEM(ident, i));
-    if (reading.bad) return 0;
-    unsigned char *at = frame->head + 4;
-    put_number(&at, MAGIC, 2);
-    put_number(&at, MESSAGES, 1);
-    put_number(&at, 0, 1);
-    put_number(&at, job, 8);
-    for (int i = 1; i < 5; i++) put_number(&at, (uint64_t)parts[i], 4);
-    for (int i = 0; i < 3; i++) put_number(&at, (uint64_t)stamp[i], 8);
-    put_number(&at, (uint64_t)sequence, 8);
-    put_number(&at, (uint64_t)PyList_GET_SIZE(messages), 4);
-    put_number(&at, frame->length, 4);
-    uint32_t sum = checksum(0, frame->head + 4, HEADER - 4);
-    body_parts(frame, add_to_sum, &sum);
-    at = frame->head;
-    put_number(&at, sum, 4);
-    return 1;
 }
 
 static PyObject *batch_of(PyObject *messages, long long first, long long charge)
@@ -137,40 +46,54 @@ static PyObject *batch_of(PyObject *messages, long long first, long long charge)
     return batch;
 }
 
-/* Nothing but the new message waits on this link, and nothing on any other. */
-static int is_idle(PyObject *link, PyObject *window, PyObject *common)
+int express_has_nothing_else(PyObject *link, PyObject *window, PyObject *common)
 {
     return GET(link, LINK_reachable) == Py_True && GET(link, LINK_paused) == Py_False && GET(link, LINK__probe_due) == Py_False &&
            GET(window, WINDOW_clean) == Py_True && GET(window, WINDOW_current) == Py_None && empty_list(GET(window, WINDOW_queue)) &&
            empty_deque(GET(window, WINDOW_sealed)) && empty_deque(GET(window, WINDOW_resend)) &&
-           empty_dict(GET(window, WINDOW_flight)) && GET(common, COMMON_flush_due) == Py_False &&
-           empty_list(GET(common, COMMON_dirty)) && empty_set(GET(common, COMMON_tight));
+           GET(common, COMMON_flush_due) == Py_False && empty_list(GET(common, COMMON_dirty)) && empty_set(GET(common, COMMON_tight));
 }
 
-/* Sends a batch of messages: the head of its frame, and all that changes then; the caller adds to the changes what it has taken the
-   messages from, and stores them.  0: it cannot be, and nothing has changed.  1: `frame` has a reference. */
-static int emitted(const Express *express, PyObject *link, PyObject *batch, long long now_ns, Changes *changes, Outgoing *frame)
+/* Nor is anything in flight. */
+static int is_idle(PyObject *link, PyObject *window, PyObject *common)
 {
-    PyObject *window = GET(link, LINK_window), *ledger = GET(link, LINK_ledger), *timeout = GET(link, LINK_timeout);
-    PyObject *common = GET(express->endpoint, ENDPOINT__common), *messages = GET(batch, BATCH_messages);
+    return empty_dict(GET(window, WINDOW_flight)) && express_has_nothing_else(link, window, common);
+}
+
+/* The stamp of a frame that leaves now, and what changes by it (Link._stamp and _acked).  0: it is another case. */
+static int stamped(const Express *express, PyObject *link, long long stamp[3], Changes *changes)
+{
+    PyObject *ledger = GET(link, LINK_ledger), *common = GET(express->endpoint, ENDPOINT__common);
     Reading reading = {0};
-    long long order = NUMBER(window, WINDOW_order) + 1, charge = NUMBER(batch, BATCH_charge);
-    long long sent = NUMBER(window, WINDOW_sent_charge) + charge, ack_due = NUMBER(link, LINK__ack_due);
     long long floor = NUMBER(common, COMMON_floor), room = NUMBER(ledger, LEDGER_credit) - NUMBER(ledger, LEDGER_unconsumed);
     if (room < floor) room = floor;
-    if (room < NUMBER(common, COMMON_hungry_floor) || sent > NUMBER(window, WINDOW_edge) || ack_due > PLAIN_ACK) return 0;
-    const long long stamp[3] = {NUMBER(common, COMMON_epoch), NUMBER(ledger, LEDGER_rx), room};
-    change(changes, batch, BATCH_order, order);
-    change(changes, batch, BATCH_sends, 1);
-    change(changes, batch, BATCH_sent_ns, now_ns);
-    change(changes, batch, BATCH_state, FLIGHT);
-    change(changes, window, WINDOW_order, order);
-    change(changes, window, WINDOW_sent_charge, sent);
-    change(changes, window, WINDOW_flight_charge, NUMBER(window, WINDOW_flight_charge) + charge);
+    if (room < NUMBER(common, COMMON_hungry_floor)) return 0;
+    stamp[0] = NUMBER(common, COMMON_epoch);
+    stamp[1] = NUMBER(ledger, LEDGER_rx);
+    stamp[2] = room;
     change(changes, ledger, LEDGER_offered, NUMBER(ledger, LEDGER_delivered_charge) + room);
     change(changes, link, LINK__ack_at, NEVER);
     change(changes, link, LINK__acked_charge, 0);
     change(changes, link, LINK__ack_due, 0);
+    return !reading.bad;
+}
+
+int express_going(const Express *express, PyObject *link, Sending *sending, long long now_ns, Changes *changes)
+{
+    PyObject *window = GET(link, LINK_window), *timeout = GET(link, LINK_timeout), *unit = sending->unit;
+    PyObject *common = GET(express->endpoint, ENDPOINT__common);
+    Reading reading = {0};
+    long long sent = NUMBER(window, WINDOW_sent_charge) + sending->charge;
+    sending->order = NUMBER(window, WINDOW_order) + 1;
+    if (sent > NUMBER(window, WINDOW_edge) || NUMBER(link, LINK__ack_due) > PLAIN_ACK) return 0;
+    if (!stamped(express, link, sending->stamp, changes)) return 0;
+    change(changes, unit, UNIT(unit, order), sending->order);
+    change(changes, unit, UNIT(unit, sends), 1);
+    change(changes, unit, UNIT(unit, sent_ns), now_ns);
+    change(changes, unit, UNIT(unit, state), FLIGHT);
+    change(changes, window, WINDOW_order, sending->order);
+    change(changes, window, WINDOW_sent_charge, sent);
+    change(changes, window, WINDOW_flight_charge, NUMBER(window, WINDOW_flight_charge) + sending->flying);
     if (NUMBER(link, LINK__rto_at) == NEVER) {
         long long srtt = NUMBER(timeout, TIMEOUT_srtt_ns), var = NUMBER(timeout, TIMEOUT__var_ns);
         long long at = now_ns + express_rto_ns(&reading, timeout, srtt, var);
@@ -179,22 +102,39 @@ static int emitted(const Express *express, PyObject *link, PyObject *batch, long
         change(changes, link, LINK__rto_at, at);
         if (at < NUMBER(common, COMMON_deadline_ns)) change(changes, common, COMMON_deadline_ns, at);
     }
-    PyObject *number = NULL, *count = NULL, *done = NULL;
-    long long first = NUMBER(batch, BATCH_first);
-    if (messages && PyList_CheckExact(messages) && !reading.bad && !changes->failed &&
-        fill(frame, GET(link, LINK__ident), stamp, first, messages) && (number = PyLong_FromLongLong(order)) &&
-        (count = counted(GET(link, LINK_counts), frames_sent)) && !PyDict_SetItem(GET(window, WINDOW_flight), number, batch)) {
-        done = PyObject_CallMethodOneArg(GET(window, WINDOW_unacked), name_append, batch);
+    return !reading.bad && !changes->failed;
+}
+
+int express_gone(PyObject *link, const Sending *sending)
+{
+    PyObject *window = GET(link, LINK_window), *counts = GET(link, LINK_counts), *done = NULL;
+    PyObject *number = PyLong_FromLongLong(sending->order), *count = number ? counted(counts, frames_sent) : NULL;
+    if (count && !PyDict_SetItem(GET(window, WINDOW_flight), number, sending->unit)) {
+        done = PyObject_CallMethodOneArg(GET(window, WINDOW_unacked), name_append, sending->entry);
         if (!done)
             PyDict_DelItem(GET(window, WINDOW_flight), number);
         else
-            PyDict_SetItem(GET(link, LINK_counts), frames_sent, count); /* replaces a value: needs no memory */
+            PyDict_SetItem(counts, frames_sent, count); /* replaces a value: needs no memory */
     }
-    if (done) Py_INCREF(messages);
     Py_XDECREF(done);
     Py_XDECREF(number);
     Py_XDECREF(count);
     return done != NULL;
+}
+
+/* Sends a batch of messages: the head of its frame, and all that changes then; the caller adds to the changes what it has taken the
+   messages from, and stores them.  0: it cannot be, and nothing has changed.  1: `frame` has a reference. */
+static int emitted(const Express *express, PyObject *link, PyObject *batch, long long now_ns, Changes *changes, Outgoing *frame)
+{
+    PyObject *messages = GET(batch, BATCH_messages), *ident = GET(link, LINK__ident);
+    Reading reading = {0};
+    Sending sending = {batch, batch, NUMBER(batch, BATCH_charge), NUMBER(batch, BATCH_charge), 0, {0}};
+    long long first = NUMBER(batch, BATCH_first);
+    if (reading.bad || !messages || !PyList_CheckExact(messages) || !express_going(express, link, &sending, now_ns, changes) ||
+        !express_fill(frame, ident, sending.stamp, first, messages) || !express_gone(link, &sending))
+        return 0;
+    Py_INCREF(messages);
+    return 1;
 }
 
 int express_emit(const Express *express, PyObject *dst, PyObject *message, long long now_ns, Outgoing *frame)
@@ -222,6 +162,8 @@ int express_emit(const Express *express, PyObject *dst, PyObject *message, long 
     return is_sent;
 }
 
+/* ---- what waits ------------------------------------------------------------------------------------------------------------ */
+
 /* The closed batch that leaves next, if none of its messages was sent before: a new reference. */
 static PyObject *closed_batch(PyObject *window)
 {
@@ -233,15 +175,20 @@ static PyObject *closed_batch(PyObject *window)
     return NULL;
 }
 
-/* Do messages wait on this link, of which none was sent before?  1: in the open batch alone; 2: the next ones are in a closed batch. */
-static int has_messages(PyObject *link, PyObject *window)
+/* What waits on this link?  Messages of which none was sent before: in the open batch alone, or the next ones are in a closed batch; or an
+   acknowledgement alone, without hints.  Or something else, or nothing. */
+enum waiting { OTHERWISE, OPEN, CLOSED_BATCH, ACK_ALONE };
+static enum waiting what_waits(PyObject *link, PyObject *window)
 {
+    Reading reading = {0};
     PyObject *queue = GET(window, WINDOW_queue);
     int is_plain = GET(link, LINK_reachable) == Py_True && GET(link, LINK_paused) == Py_False &&
                    GET(link, LINK__probe_due) == Py_False && GET(window, WINDOW_current) == Py_None &&
                    empty_deque(GET(window, WINDOW_resend)) && queue && PyList_CheckExact(queue) && GET(window, WINDOW_sealed);
-    if (!is_plain || !empty_deque(GET(window, WINDOW_sealed))) return is_plain ? 2 : 0;
-    return PyList_GET_SIZE(queue) > 0;
+    if (!is_plain) return OTHERWISE;
+    if (!empty_deque(GET(window, WINDOW_sealed))) return CLOSED_BATCH;
+    if (PyList_GET_SIZE(queue)) return OPEN;
+    return NUMBER(link, LINK__ack_due) && !reading.bad && has_no_hints(GET(link, LINK_ledger)) ? ACK_ALONE : OTHERWISE;
 }
 
 PyObject *express_waiting(const Express *express, long long *bytes)
@@ -252,11 +199,11 @@ PyObject *express_waiting(const Express *express, long long *bytes)
     if (!ident || !PyTuple_CheckExact(ident) || PyTuple_GET_SIZE(ident) != 5) return NULL;
     if (link_of(express, PyTuple_GET_ITEM(ident, 2)) != link) return NULL; /* frozen, or no peer any more */
     PyObject *window = GET(link, LINK_window), *messages = GET(window, WINDOW_queue), *batch = NULL;
-    int found = has_messages(link, window);
+    enum waiting found = what_waits(link, window);
     Reading reading = {0};
-    if (found == 2 && (batch = closed_batch(window))) messages = GET(batch, BATCH_messages);
+    if (found == CLOSED_BATCH && (batch = closed_batch(window))) messages = GET(batch, BATCH_messages);
     long long charge = batch ? NUMBER(batch, BATCH_charge) : NUMBER(window, WINDOW_queued);
-    if (!found || (found == 2 && !batch) || reading.bad || !messages || !PyList_CheckExact(messages)) link = NULL;
+    if (!found || (found == CLOSED_BATCH && !batch) || reading.bad || !messages || !PyList_CheckExact(messages)) link = NULL;
     if (link) *bytes = HEADER + charge + 4LL * PyList_GET_SIZE(messages);
     Py_XDECREF(batch);
     return link;
@@ -311,13 +258,33 @@ static int transmit_open(const Express *express, PyObject *link, long long now_n
     return 1;
 }
 
+/* The acknowledgement of a link on which nothing else waits. */
+static int transmit_ack(const Express *express, PyObject *link, Outgoing *frame)
+{
+    Changes changes = {0};
+    long long stamp[3];
+    PyObject *counts = GET(link, LINK_counts), *count = counted(counts, acks_sent);
+    int is_sent = count && stamped(express, link, stamp, &changes) && !changes.failed &&
+                  express_fill_ack(frame, GET(link, LINK__ident), stamp);
+    if (is_sent) {
+        store(&changes);
+        PyDict_SetItem(counts, acks_sent, count); /* replaces a value: needs no memory */
+    } else {
+        undo(&changes);
+    }
+    Py_XDECREF(count);
+    return is_sent;
+}
+
 int express_transmit(const Express *express, long long now_ns, PyObject **dst, Outgoing *frame)
 {
     long long bytes;
     PyObject *link = express_waiting(express, &bytes);
     if (!link) return 0;
     PyObject *window = GET(link, LINK_window), *batch = closed_batch(window);
-    int is_sent = batch ? transmit_closed(express, link, batch, now_ns, frame) : transmit_open(express, link, now_ns, frame);
+    int is_sent = batch                                          ? transmit_closed(express, link, batch, now_ns, frame)
+                  : PyList_GET_SIZE(GET(window, WINDOW_queue)) ? transmit_open(express, link, now_ns, frame)
+                                                                 : transmit_ack(express, link, frame);
     Py_XDECREF(batch);
     PyErr_Clear();
     if (!is_sent) return 0;
@@ -369,7 +336,7 @@ int express_prepare_send(void)
 {
     checksum_prepare();
     return (name_append = PyUnicode_InternFromString("append")) && (name_popleft = PyUnicode_InternFromString("popleft")) &&
-                   (frames_sent = PyUnicode_InternFromString("frames_sent"))
+                   (frames_sent = PyUnicode_InternFromString("frames_sent")) && (acks_sent = PyUnicode_InternFromString("acks_sent"))
                ? 0
                : -1;
 }

@@ -52,7 +52,7 @@ from ckpt.transport.protocol.state import Buffer, PortState
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.bufferpool import BufferPool
 from ckpt.transport.wires.crossmemory import Published
-from ckpt.transport.wires.directwire import DIRECT_FROM_BYTES, DIRECT_PIECE_BYTES
+from ckpt.transport.wires.directwire import DIRECT_FROM_BYTES, DIRECT_PIECE_BYTES, DirectWire
 from ckpt.transport.wires.ringwire import RingWire
 from ckpt.transport.wires.wire import ProcessGuard, Wire
 
@@ -226,22 +226,28 @@ class Port:
         self._closed = False
         self.counts = dict.fromkeys(COUNTERS, 0)
 
-    def use_rings(self, wire: RingWire, far: tuple[set[int], FarWire] | None = None) -> None:
+    def use_rings(
+        self,
+        wire: RingWire,
+        far: tuple[set[int], FarWire] | None = None,
+        direct: DirectWire | None = None,
+    ) -> None:
         """Send and receive ordinary messages through the rings of `wire`, and to and from other hosts, by the hot way in C
         (`_express.c`).
 
         `wire` is `self.wire`, or below it; nothing between the two may change frames of one part. `far`: the ranks on other
-        hosts, and the wire below `wire` that reaches them. `send` is another one afterwards. Without the C module or
-        without rings nothing changes.
+        hosts, and the wire below `wire` that reaches them. `direct`: the wire next above `wire`. `send` is another one
+        afterwards. Without the C module or without rings nothing changes.
         """
         if make_express is None or wire.inbox is None:
             return
         self._ring_wire = wire
-        others: list[tuple[set[int], FarWire, int, int, int, Callable[[], int]]] = []
+        others = None
         if far is not None:
             fds = far[1].fileno(), self._control_poller.fileno()
-            others.append((*far, *fds, self.endpoint.config.size - 1, running_count))
-        self.express = make_express(self, wire.inbox, wire.writers, wire.unread, *others)
+            others = (*far, *fds, self.endpoint.config.size - 1, running_count)
+        readers = None if direct is None else direct.readers
+        self.express = make_express(self, wire.inbox, wire.writers, wire.unread, others, readers)
         self._accept = self.express.accept
         if far is not None:
             self._others = far[0], wire.inbox
@@ -491,13 +497,19 @@ class Port:
     def counters(self) -> dict[str, int]:
         """Counters of the endpoint, the wire and the port, by name. It is called under the lock: the wire looks after its
         connections first."""
-        own = self.counts | {"frames_refused": self._refused.refused}
-        if self.express is not None:
-            own |= {"express_sent": self.express.sent, "express_received": self.express.taken}
-            own["waits_spun"] += self.express.seen
+        all_counts = self.endpoint.counters() | self.wire.counters()
+        all_counts |= self.counts | {"frames_refused": self._refused.refused}
+        express = self.express
+        if express is not None:
+            all_counts |= {"express_sent": express.sent, "express_received": express.taken}
+            all_counts["waits_spun"] += express.seen
+            all_counts["messages_placed"] += express.placed
+            if express.pointed or express.placed:
+                all_counts["direct_sent"] += express.pointed
+                all_counts["direct_read"] += express.placed
         if self.boards is not None:
-            own |= self.boards.counts
-        return self.endpoint.counters() | self.wire.counters() | own
+            all_counts |= self.boards.counts
+        return all_counts
 
     def close(self) -> None:
         """Stop the helper and close the wire.
@@ -552,7 +564,8 @@ class Port:
             if self._accept is not None and len(frame) == 1:
                 ordinary = self._accept(frame[0], now_ns)  # type: ignore[arg-type]
                 if ordinary is not None:
-                    self.on_messages(*ordinary)  # type: ignore[arg-type]
+                    if ordinary[1]:
+                        self.on_messages(*ordinary)  # type: ignore[arg-type]
                     return
             endpoint.receive(frame, now_ns)
             return
@@ -653,10 +666,10 @@ class Port:
         """The peer sleeps, and a frame is in its ring."""
         self._ring_wire.wake(rank)
 
-    def _send_again(self, rank: int, frame: bytes) -> None:
+    def _send_again(self, rank: int, parts: tuple[Buffer, ...]) -> None:
         """A frame that counts as sent was written into a ring that is broken."""
-        if not self.wire.send(rank, (frame,)):
-            self._refused.add(rank, (frame,), self.clock())
+        if not self.wire.send(rank, parts):
+            self._refused.add(rank, parts, self.clock())
 
     def _spin(self, began_ns: int, spin_ns: int) -> bool:
         """Look at the wire for at most `spin_ns`; the wire yields the core. True: a frame was handled, or refused ones were

@@ -29,7 +29,7 @@ class EndpointConfig:
     """Charge of a message beside its length: it bounds the memory for many very small messages."""
     coalesce_bytes: int = 96 << 10
     """Charge at which a batch of small messages is full."""
-    large_bytes: int = 144 << 10
+    large_bytes: int = 64 << 10
     """A message longer than this travels in fragments (head + payload part), and the sender does not copy it."""
     fragment_bytes: int = 1 << 20
     burst_bytes: int = 4 << 20

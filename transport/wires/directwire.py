@@ -102,6 +102,12 @@ class DirectWire:
                 pass  # another host's process ids, another user, no permission: the inner wire carries all
         self._tell(rank)
 
+    @property
+    def readers(self) -> tuple[set[int], bytes, int, int]:
+        """The ranks that read from this process's memory, as they change; its badge, packed; and the least and the greatest
+        length of a payload that is read: for `ckpt.transport.driver.port.Port.use_rings`."""
+        return self._direct, self._badge.packed, self._from_bytes, self._limit_bytes
+
     def reads_directly(self, rank: int) -> bool:
         """Will `rank` read large payloads from this process's memory?"""
         return rank in self._direct

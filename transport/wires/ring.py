@@ -76,12 +76,17 @@ class FrameLimits(NamedTuple):
     """`coalesce_bytes` and `large_bytes` of an endpoint: short messages of one frame have a charge less than their sum."""
     payload: int
     """A payload of this length or more is to be read from its sender's memory: it does not fit beside its head."""
+    fragment: int
+    """`fragment_bytes`: so long are the pieces for who cannot read them."""
 
 
 def frame_limits(capacity: int) -> FrameLimits:
-    """For rings of this capacity."""
+    """For rings of this capacity. From 64 KiB on, reading a message takes less time than copying it into a ring and out."""
     return FrameLimits(
-        min(96 << 10, capacity * 3 // 16), min(144 << 10, capacity * 9 // 32), min(32 << 10, capacity // 4)
+        min(96 << 10, capacity * 3 // 16),
+        min(64 << 10, capacity * 9 // 32),
+        min(32 << 10, capacity // 4),
+        capacity * 3 // 8 if capacity >= 512 << 10 else 1 << 20,
     )
 
 

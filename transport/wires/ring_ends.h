@@ -29,13 +29,13 @@ void ring_count_fork(void);
 int ring_room(Ring *ring, uint64_t bytes);
 int ring_write(Ring *ring, const Py_buffer *parts, Py_ssize_t count);
 
-/* Write one frame of one part, piece by piece: begin a record of so many bytes (TAKEN, or why not), add them all, and end it (a code as
-   above). */
+/* Write one frame piece by piece: begin a record of so many bytes (TAKEN, or why not), add them all, and end it (a code as above).  It
+   has one part; or three, of which the second has `second` bytes, and the third none. */
 typedef struct {
     Ring *ring;
     uint64_t at, end;
 } RingRecord;
-int ring_begin(RingRecord *record, Ring *ring, uint64_t bytes);
+int ring_begin(RingRecord *record, Ring *ring, uint64_t bytes, uint32_t second);
 void ring_add(RingRecord *record, const void *from, size_t size);
 int ring_end(RingRecord *record);
 
@@ -53,9 +53,9 @@ static inline int ring_has_record(const Ring *ring)
 /* The next record as a frame: a new reference.  NULL without an exception: there is none, or the ring is damaged. */
 PyObject *ring_next(Ring *ring);
 
-/* Where the next record lies, if its frame has one part: in two runs, of which the second may be empty.  1; 0: it has more, there is none,
-   or the ring is damaged.  `ring_skip` ends that record. */
-int ring_peek(Ring *ring, const unsigned char *at[2], size_t size[2]);
+/* Where the next record lies: in two runs, of which the second may be empty; and the lengths of its first two parts.  Returns how many
+   parts it has; 0: there is none, or the ring is damaged.  `ring_skip` ends that record. */
+int ring_peek(Ring *ring, const unsigned char *at[2], size_t size[2], uint32_t lengths[2]);
 void ring_skip(Ring *ring);
 
 /* The interface for other C modules, in the capsule RING_API. */
@@ -64,8 +64,8 @@ void ring_skip(Ring *ring);
 typedef struct {
     PyTypeObject *writer, *inbox;
     int (*usable)(const Ring *ring);
-    int (*room)(Ring *ring, uint64_t bytes); /* for a frame of so many bytes in one part: 1; 0: not now, or never */
-    int (*begin)(RingRecord *record, Ring *ring, uint64_t bytes);
+    int (*room)(Ring *ring, uint64_t bytes); /* for a frame of so many bytes: 1; 0: not now, or never */
+    int (*begin)(RingRecord *record, Ring *ring, uint64_t bytes, uint32_t second);
     void (*add)(RingRecord *record, const void *from, size_t size);
     int (*end)(RingRecord *record);
     int (*spin)(PyObject *inbox, int64_t end_ns, int64_t pause_ns); /* until a record is there: 1; 0: the time is over */
@@ -73,7 +73,7 @@ typedef struct {
     int (*spin_also)(PyObject *inbox, int64_t end_ns, int64_t pause_ns, int (*also)(void *with), void *with);
     int64_t (*now_ns)(void);
     Ring *(*turn)(PyObject *inbox); /* whose turn it is, of those with a record: borrowed; NULL: none has any */
-    int (*peek)(Ring *ring, const unsigned char *at[2], size_t size[2]);
+    int (*peek)(Ring *ring, const unsigned char *at[2], size_t size[2], uint32_t lengths[2]);
     void (*skip)(Ring *ring);
     PyObject *(*next)(Ring *ring); /* its next frame; NULL, maybe with an exception: there is none, or the ring is damaged */
     int64_t clock_offset_ns; /* what the clock of this process shows more than CLOCK_MONOTONIC */

@@ -73,10 +73,10 @@ static int begin(RingRecord *record, Ring *ring, const ring_record *head)
     return TAKEN;
 }
 
-int ring_begin(RingRecord *record, Ring *ring, uint64_t bytes)
+int ring_begin(RingRecord *record, Ring *ring, uint64_t bytes, uint32_t second)
 {
     if (bytes > ring->capacity / 2) return TOO_LONG;
-    ring_record head = {(uint32_t)bytes, 1, (uint32_t)bytes, 0};
+    ring_record head = {(uint32_t)bytes, second ? 3 : 1, (uint32_t)bytes - second, second};
     return begin(record, ring, &head);
 }
 
@@ -155,17 +155,19 @@ PyObject *ring_next(Ring *ring)
     return frame;
 }
 
-int ring_peek(Ring *ring, const unsigned char *at[2], size_t size[2])
+int ring_peek(Ring *ring, const unsigned char *at[2], size_t size[2], uint32_t lengths[2])
 {
     ring_record record;
-    if (!look_at(ring, &record) || record.count != 1) return 0;
+    if (!look_at(ring, &record)) return 0;
     uint64_t offset = (ring->at + sizeof record) & (ring->capacity - 1), room = ring->capacity - offset;
     at[0] = ring->data + offset;
     at[1] = ring->data;
     size[0] = record.total < room ? record.total : (size_t)room;
     size[1] = record.total - size[0];
+    lengths[0] = record.first;
+    lengths[1] = record.second;
     ring->peeked = ring->at + RING_ROUND(sizeof record + (uint64_t)record.total);
-    return 1;
+    return (int)record.count;
 }
 
 void ring_skip(Ring *ring) { go_on(ring, ring->peeked); }

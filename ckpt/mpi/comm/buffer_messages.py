@@ -90,8 +90,8 @@ class BufferMessages(CommBase):
                 return
             with engine.lock:
                 operation = self._start_send(spec, route[0], route[1])
-                if not operation.done:
-                    engine.wait(operation)
+                if type(operation) is BufferSend:
+                    engine.wait_sent(operation)
                 elif operation.error is None:
                     engine.after_send(route[0], spec.nbytes, self._shared)
             operation.complete(None)

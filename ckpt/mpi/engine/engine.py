@@ -25,6 +25,7 @@ Not here: the transport (base/progress.py), the rules of matching (matching.py),
 from __future__ import annotations
 
 import pickle
+import time
 from typing import TYPE_CHECKING, Any
 
 from ckpt.mpi.base import envelope
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from ckpt.mpi.base.progress import Lock
     from ckpt.mpi.datatypes.buffers import BufferSpec
     from ckpt.mpi.engine.comm_state import CommHandle, CommShared
+    from ckpt.mpi.engine.operations import BufferSend
     from ckpt.mpi.engine.schedule import Schedule
     from ckpt.mpi.engine.spawning import Spawns
 
@@ -83,11 +85,17 @@ LONGEST_ENVELOPE_BYTES = 1 << 10
 """Room for an envelope beside a payload that is joined to it: together they are no long message of the transport."""
 
 DIRECT_COPY_BYTES = 512 << 10
-"""The same for a rank that reads long messages from this process's memory: its read, and the acknowledgement, take about as
-long as a copy would."""
+"""The same for a rank that reads long messages from this process's memory, while it is busy: a blocking send would wait for
+it. One that is not reads a message, and acknowledges it, in less time than a copy takes."""
+
+BUSY_NS = 500_000
+"""A rank is busy when it takes longer than this to read a message: it computes, or waits for a core."""
+
+BUSY_SENDS = 32
+"""After so many messages a busy rank may be so no more: the next one shows it."""
 
 _NOT_SAVED = frozenset(
-    {"boards", "choices", "codec", "direct", "joined_bytes", "lane", "look", "offers", "tell"}
+    {"boards", "busy", "choices", "codec", "direct", "joined_bytes", "lane", "look", "offers", "tell"}
 )
 
 WORLD_COUNT = 0
@@ -107,6 +115,7 @@ class Engine:
         "_self",
         "_world",
         "boards",
+        "busy",
         "choices",
         "codec",
         "count",
@@ -173,6 +182,8 @@ class Engine:
         """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
         self.direct: Container[int] = ()
         """World ranks that read long messages from this process's memory. Not in images."""
+        self.busy: dict[int, int] = {}
+        """Of these, those that are busy: how many more messages of moderate length are copied. Not in images."""
         self.joined_bytes = JOINED_BYTES
         """By the longest message that shares frames. Not in images."""
         self.tell: Callable[[], None] = _nobody
@@ -193,7 +204,7 @@ class Engine:
         for name, value in state.items():
             setattr(self, name, value)
         self.codec = self.lane = self.look = self.choices = self.boards = self.offers = None
-        self.direct, self.joined_bytes = (), JOINED_BYTES
+        self.direct, self.joined_bytes, self.busy = (), JOINED_BYTES, {}
         self.tell = _nobody
         if process_state().codec is not None:
             from ckpt.mpi.engine.pickling import restored
@@ -397,11 +408,29 @@ class Engine:
             send(dst, head + data)
         elif not spec.dense:
             send(dst, head, data)  # a packed copy, which nothing else writes to
-        elif nbytes < COPY_BYTES and (nbytes < DIRECT_COPY_BYTES or dst not in self.direct):
+        elif self._is_copied(dst, nbytes):
             send(dst, head, bytes(data))
         else:
             return send(dst, head, data)
         return None
+
+    def _is_copied(self, dst: int, nbytes: int) -> bool:
+        if dst not in self.direct:
+            return nbytes < COPY_BYTES
+        if dst not in self.busy or nbytes >= DIRECT_COPY_BYTES:
+            return False
+        self.busy[dst] = left = self.busy[dst] - 1
+        if not left:
+            del self.busy[dst]
+        return True
+
+    def wait_sent(self, sent: BufferSend) -> None:
+        """Wait until a blocking send of the program's memory is done, and see whether its receiver is busy."""
+        is_alone = self.progress.acked(sent.dst) == sent.sequence  # else it waits for earlier messages, too
+        began_ns = time.monotonic_ns()
+        self.wait(sent)
+        if is_alone and time.monotonic_ns() - began_ns > BUSY_NS:
+            self.busy[sent.dst] = BUSY_SENDS
 
     def start_sync(self, dst: int, context: Context) -> SyncSend:
         """A new synchronous send with a new token. It is done when the MATCHED message with this token arrives."""

@@ -1,0 +1,224 @@
+/* A long message of which the payload is read from its sender's memory: what Endpoint.send, Endpoint.transmit and DirectWire.send, and
+   DirectWire.receive, Endpoint.receive and Endpoint.delivered do with its frame of three parts (transport/wires/directwire.py), on the
+   very objects of transport/protocol.
+
+   Ordinary is a message in one fragment.  On its way out nothing else waits to be sent.  When it comes it is next in order, and a receive
+   waits that has memory for it.  All else, every failure to read included, is left to Python, and nothing has changed then but that
+   memory, which the program may not read yet. */
+
+#define _GNU_SOURCE
+#define PY_SSIZE_T_CLEAN
+#include "express_numbers.h"
+
+#include <sys/uio.h>
+
+enum { ALONE_BYTES = 1 << 20 }; /* a longer payload is read without the interpreter's lock */
+
+static PyObject *name_memory, *placed_type;
+
+/* ---- sending --------------------------------------------------------------------------------------------------------------- */
+
+/* A message and its only fragment, which are not sent yet.  0: there is no memory. */
+static int large_of(PyObject *data, PyObject *payload, long long first, long long size, long long overhead, Sending *sending)
+{
+    PyTypeObject *types[] = {express_classes[LARGE], express_classes[FRAGMENT]};
+    PyObject *large = types[0]->tp_alloc(types[0], 0), *piece = types[1]->tp_alloc(types[1], 0), *pieces = PyList_New(1);
+    Changes changes = {0};
+    if (large && piece && pieces) {
+        change(&changes, large, LARGE_first, first);
+        change(&changes, large, LARGE_end, first + 1);
+        change(&changes, large, LARGE_size, size);
+        change(&changes, large, LARGE_cursor, size);
+        change(&changes, large, LARGE_charge, size + overhead);
+        change(&changes, piece, FRAGMENT_offset, 0);
+        change(&changes, piece, FRAGMENT_charge, size);
+    }
+    if (!large || !piece || !pieces || changes.failed) {
+        undo(&changes);
+        Py_XDECREF(large);
+        Py_XDECREF(piece);
+        Py_XDECREF(pieces);
+        return 0;
+    }
+    store(&changes);
+    GET(large, LARGE_data) = Py_NewRef(data);
+    GET(large, LARGE_payload) = Py_NewRef(payload);
+    GET(piece, FRAGMENT_large) = Py_NewRef(large);
+    PyList_SET_ITEM(pieces, 0, Py_NewRef(piece));
+    GET(large, LARGE_pieces) = pieces;
+    *sending = (Sending){large, piece, size + overhead, size, 0, {0}};
+    return 1;
+}
+
+/* May the whole message leave in one frame, and nothing be left to be sent? */
+static int fits(PyObject *window, PyObject *common, long long size, long long before)
+{
+    Reading reading = {0};
+    return GET(common, COMMON_checksum_payload) == Py_False && size < NUMBER(common, COMMON_burst_bytes) &&
+           size <= NUMBER(window, WINDOW_fragment) + before && NUMBER(window, WINDOW_flight_charge) < NUMBER(window, WINDOW_pipeline) &&
+           !reading.bad;
+}
+
+static int large_emitted(const Express *express, PyObject *link, PyObject *data, PyObject *payload, long long now_ns, Outgoing *frame)
+{
+    PyObject *window = GET(link, LINK_window);
+    const void *at;
+    Py_ssize_t length;
+    Reading reading = {0};
+    Changes changes = {0};
+    Sending sending;
+    if (!bytes_of(payload, &at, &length) || length < express->direct_from || length > express->direct_limit) return 0;
+    long long first = NUMBER(window, WINDOW_tx), before = (long long)PyBytes_GET_SIZE(data), size = before + (long long)length;
+    int flags = NUMBER(window, WINDOW_flight_charge) ? 0 : ANSWER; /* else see Link._emit_messages */
+    if (reading.bad || size <= express->longest || size > express->longest_message) return 0;
+    if (!fits(window, GET(express->endpoint, ENDPOINT__common), size, before)) return 0;
+    if (!large_of(data, payload, first, size, express->overhead, &sending)) return 0;
+    change(&changes, window, WINDOW_tx, first + 1);
+    int is_sent = express_going(express, link, &sending, now_ns, &changes) &&
+                  express_fill_fragment(frame, express, GET(link, LINK__ident), sending.stamp, first, data, at, (uint64_t)length, flags) &&
+                  express_gone(link, &sending);
+    if (is_sent) {
+        store(&changes);
+        frame->payload = Py_NewRef(payload);
+    } else {
+        undo(&changes);
+        PyList_SetSlice(GET(sending.entry, LARGE_pieces), 0, 1, NULL); /* the two refer to each other */
+    }
+    Py_DECREF(sending.entry);
+    Py_DECREF(sending.unit);
+    return is_sent;
+}
+
+int express_emit_large(const Express *express, PyObject *dst, PyObject *data, PyObject *payload, long long now_ns, Outgoing *frame)
+{
+    PyObject *link = express->direct && PyBytes_CheckExact(data) ? link_of(express, dst) : NULL;
+    PyObject *common = GET(express->endpoint, ENDPOINT__common);
+    if (!link || !IS(common, COMMON)) return 0;
+    PyObject *window = GET(link, LINK_window), *flight = GET(window, WINDOW_flight);
+    if (window == GET(express->endpoint, ENDPOINT__self_window) || !flight || !PyDict_CheckExact(flight)) return 0;
+    int reads = PySet_Contains(express->direct, dst), is_sent = 0;
+    if (reads > 0 && express_has_nothing_else(link, window, common)) is_sent = large_emitted(express, link, data, payload, now_ns, frame);
+    PyErr_Clear();
+    return is_sent;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------------------------------------- */
+
+/* A fragment, as its head says, and where its payload is. */
+typedef struct {
+    Header header;
+    uint64_t total, offset, address, badge_at;
+    long long pid;
+    unsigned char inside[MOST_INLINE], random[BADGE - 16];
+} Remote;
+
+/* frames.open_frame and decode_fragment. */
+static int open_piece(const Incoming *frame, Remote *remote)
+{
+    unsigned char piece[PIECE];
+    Header *header = &remote->header;
+    if (!express_open(frame, header) || header->kind != FRAGMENT_FRAME || header->flags & ~ANSWER) return 0;
+    if (header->count > MOST_INLINE || frame->lengths[0] != HEADER + PIECE + header->count) return 0;
+    express_copy(frame, HEADER, piece, PIECE);
+    express_copy(frame, HEADER + PIECE, remote->inside, header->count);
+    uint32_t sum = checksum(checksum(header->sum_of_head, piece, PIECE), remote->inside, header->count);
+    remote->total = get_number(piece, 8);
+    remote->offset = get_number(piece + 8, 8);
+    return sum == header->sum && !remote->offset && remote->total == (uint64_t)header->count + header->length;
+}
+
+/* DirectWire._open_pointer. */
+static int open_pointer(const Incoming *frame, const Express *express, Remote *remote)
+{
+    unsigned char at[POINTER];
+    if (frame->lengths[1] != POINTER || frame->size[0] + frame->size[1] != (size_t)frame->lengths[0] + POINTER) return 0;
+    express_copy(frame, frame->lengths[0], at, POINTER);
+    uint64_t nbytes = get_number(at + 17, 8), pid = get_number(at + 25, 8);
+    remote->address = get_number(at + 9, 8);
+    remote->badge_at = get_number(at + 33, 8);
+    remote->pid = (long long)pid;
+    memcpy(remote->random, at + 41, sizeof remote->random);
+    return get_number(at, 4) == checksum(0, at + 4, POINTER - 4) && at[4] == POINTS && nbytes == remote->header.length &&
+           (long long)nbytes <= express->direct_limit && pid <= INT32_MAX;
+}
+
+/* crossmemory.Reader.read. */
+static int read_memory(const Remote *remote, void *into, size_t size)
+{
+    unsigned char seen[sizeof remote->random];
+    struct iovec here[] = {{seen, sizeof seen}, {into, size}};
+    struct iovec there[] = {{(void *)(uintptr_t)remote->badge_at, sizeof seen}, {(void *)(uintptr_t)remote->address, size}};
+    ssize_t done = process_vm_readv((pid_t)remote->pid, here, 2, there, 2, 0);
+    return done == (ssize_t)(sizeof seen + size) && !memcmp(seen, remote->random, sizeof seen);
+}
+
+/* Read the payload into the memory of a spot (ledger.py).  0: it cannot be. */
+static int fill_spot(const Remote *remote, PyObject *spot)
+{
+    PyObject *memory = PyObject_GetAttr(spot, name_memory);
+    const void *at;
+    Py_ssize_t size;
+    int is_read = bytes_of(memory, &at, &size) && (uint64_t)size == remote->header.length && !PyMemoryView_GET_BUFFER(memory)->readonly;
+    if (is_read && size < ALONE_BYTES) {
+        is_read = read_memory(remote, (void *)(uintptr_t)at, (size_t)size);
+    } else if (is_read) {
+        Py_BEGIN_ALLOW_THREADS /* the caller has the port's lock: nothing changes meanwhile */
+        is_read = read_memory(remote, (void *)(uintptr_t)at, (size_t)size);
+        Py_END_ALLOW_THREADS
+    }
+    Py_XDECREF(memory);
+    return is_read;
+}
+
+/* Read the payload into the memory that `place` names: 1, and a new `Placed`.  NO_PLACE; 0, maybe with an exception of `place`: it cannot
+   be. */
+static int place_by(PyObject *place, const Remote *remote, PyObject **placed)
+{
+    PyObject *head = PyBytes_FromStringAndSize((const char *)remote->inside, (Py_ssize_t)remote->header.count);
+    PyObject *length = head ? PyLong_FromUnsignedLong(remote->header.length) : NULL, *spot = NULL;
+    PyObject *total = length ? PyLong_FromUnsignedLongLong(remote->total) : NULL;
+    if (total) {
+        PyObject *asked[] = {head, length};
+        spot = PyObject_Vectorcall(place, asked, 2, NULL);
+    }
+    if (spot && spot != Py_None && fill_spot(remote, spot)) {
+        PyObject *said[] = {head, spot, total};
+        *placed = PyObject_Vectorcall(placed_type, said, 3, NULL);
+    }
+    int code = *placed ? 1 : spot == Py_None ? NO_PLACE : 0;
+    Py_XDECREF(spot);
+    Py_XDECREF(total);
+    Py_XDECREF(length);
+    Py_XDECREF(head);
+    return code;
+}
+
+int express_accept_remote(const Express *express, const Incoming *frame, PyObject *place, long long now_ns, Arrived *arrived)
+{
+    Remote remote;
+    News news;
+    if (place == Py_None || !open_piece(frame, &remote) || !open_pointer(frame, express, &remote)) return 0;
+    PyObject *rank = PyLong_FromUnsignedLong(remote.header.source), *link = rank ? link_of(express, rank) : NULL, *placed = NULL;
+    int code = link && (long long)remote.total <= express->longest_message && express_is_next(express, link, &remote.header) &&
+               has_no_hints(GET(link, LINK_ledger));
+    if (code) code = place_by(place, &remote, &placed);
+    if (code == 1 && express_is_next(express, link, &remote.header) && /* still */
+        express_settle(express, link, &remote.header, 1, (long long)remote.total + express->overhead, now_ns, &news) &&
+        express_settled(express, &news)) {
+        arrived->source = rank;
+        arrived->placed = placed;
+        return 1;
+    }
+    if (placed) PyErr_Clear(); /* there is no memory for the rest */
+    Py_XDECREF(placed);
+    Py_XDECREF(rank);
+    return PyErr_Occurred() ? -1 : code == NO_PLACE ? NO_PLACE : 0;
+}
+
+int express_prepare_remote(void)
+{
+    PyObject *ledger = PyImport_ImportModule("ckpt.transport.protocol.ledger");
+    placed_type = ledger ? PyObject_GetAttrString(ledger, "Placed") : NULL;
+    Py_XDECREF(ledger);
+    return placed_type && (name_memory = PyUnicode_InternFromString("memory")) ? 0 : -1;
+}
