@@ -60,7 +60,7 @@ class Two:
             )
             direct = DirectWire(wire, rank, from_bytes=limits.payload)
             port = Port(config, direct, spin_longest_ns=20_000)
-            port.use_rings(wire)
+            port.use_rings(wire, None, direct)
             direct.on_direct = port.set_direct
             port.lock.acquire()
             self.ports.append(port)
@@ -130,6 +130,45 @@ def test_a_look_takes_a_long_message_only_where_a_receive_waits(two: Two) -> Non
     two.settle()
 
 
+def test_a_long_message_stays_in_the_ring_until_it_has_a_place(two: Two) -> None:
+    """It came before its receive was posted, and was copied once more, by Python."""
+    message = random.Random(seed_of_the_commit()).randbytes(200_000)
+    spot = SimpleNamespace(memory=memoryview(bytearray(len(message))))
+    places: list[Any] = []
+    placed: list[Any] = []
+    reader = two.reader
+    reader.on_place = lambda head, nbytes: places.pop() if places else None
+    reader.on_placed = lambda source, whole: placed.append((source, whole.head, whole.spot, len(whole)))
+    reader._spin_ns = 10**9
+    two.sender.send(1, b"head" * 8, memoryview(message))
+    for _ in range(3):
+        assert not reader.glance() and not placed
+    places.append(spot)
+    assert reader.glance()
+    assert placed == [(0, b"head" * 8, spot, 32 + len(message))] and spot.memory == message
+    reader.endpoint.consumed(0, 32 + len(message), 1)
+    assert two.sender.glance(), "it is acknowledged at once"
+    assert two.sender.endpoint.base(1) == two.sender.endpoint.tx(1)
+    counts = two.sender.counters(), reader.counters()
+    assert [each["direct_sent"] for each in counts] == [1, 0]
+    assert [(each["direct_read"], each["messages_placed"]) for each in counts] == [(0, 0), (1, 1)]
+    assert not two.came
+
+
+def test_a_long_message_without_a_place_holds_nothing_up(two: Two) -> None:
+    """It is taken into other memory by who waits, and what comes behind it, too."""
+    reader = two.reader
+    reader.on_place = lambda head, nbytes: None
+    two.sender.send(1, b"head", memoryview(bytes(200_000)))
+    two.sender.send(1, b"behind")
+    deadline_s = time.monotonic() + LIMIT_S
+    while len(two.came) < 2:
+        reader.glance() or reader.wait()
+        two.sender.progress()
+        assert time.monotonic() < deadline_s
+    assert two.came == [b"head" + bytes(200_000), b"behind"]
+
+
 @pytest.mark.parametrize("size", [2, 3, 7, 8, 11, 16, 32, 48])
 def test_the_longest_frame_of_short_messages_fits_into_half_a_ring(size: int) -> None:
     capacity = ring_bytes(size)
@@ -164,6 +203,7 @@ def test_whatever_is_written_to_a_ring_meanwhile_no_message_changes() -> None:
             helper_watching=False,
             glance=None,
             on_messages=lambda _source, messages: came.extend(messages),
+            on_place=None,
         )
         express = Express(port, inbox, {}, unread)
         mapped = mmap.mmap(writer.fd, ring.DATA_AT + ring.LEAST_BYTES)

@@ -1,6 +1,7 @@
 """Point-to-point messages between ranks, as programs use them."""
 
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from ckpt.mpi.base.errors import (
 )
 from ckpt.mpi.comm.communicator import COMM_NULL
 from ckpt.mpi.datatypes.status import Status
+from ckpt.mpi.engine import engine
+from ckpt.mpi.engine.engine import BUSY_NS, BUSY_SENDS, DIRECT_COPY_BYTES
 from ckpt.mpi.requests.request import REQUEST_NULL, Request
 from tests.unit.ckpt.mpi.bus import Stuck, run_ranks
 
@@ -328,6 +331,46 @@ def test_a_blocking_send_waits_while_the_backlog_is_high() -> None:
         return None
 
     assert run_ranks(2, program)[0] <= 18 << 20
+
+
+@pytest.mark.parametrize("nbytes", [200_000, DIRECT_COPY_BYTES])
+def test_a_blocking_send_copies_for_a_receiver_that_is_busy(
+    nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads this process's memory is waited for. While it computes, messages of moderate length are copied instead."""
+    clock = SimpleNamespace(step_ns=1_000, now_ns=0)
+
+    def monotonic_ns() -> int:
+        clock.now_ns += clock.step_ns
+        return int(clock.now_ns)
+
+    monkeypatch.setattr(engine, "time", SimpleNamespace(monotonic_ns=monotonic_ns))
+    data = np.arange(nbytes // 8)
+
+    def program(comm: Any) -> Any:
+        if comm.rank:
+            got = [np.empty_like(data) for _ in range(BUSY_SENDS + 12)]
+            for into in got:
+                comm.Recv(into, 0)
+            return all(np.array_equal(into, data) for into in got)
+        progress, kinds = comm._engine.progress, []
+        send = progress.send
+
+        def noted(dst: int, head: Any, payload: Any = None) -> Any:
+            kinds.append(type(payload) is bytes)
+            return send(dst, head, payload)
+
+        monkeypatch.setattr(progress, "send", noted)
+        comm._engine.direct = {1}
+        for number in range(BUSY_SENDS + 12):
+            clock.step_ns = BUSY_NS + 1 if number == 5 else 1_000
+            comm.Send(data, 1)
+        return kinds
+
+    copied, is_whole = run_ranks(2, program)
+    assert is_whole
+    assert copied[:6] == [False] * 6
+    assert copied[6:] == [nbytes < DIRECT_COPY_BYTES] * BUSY_SENDS + [False] * 6
 
 
 def test_a_rank_that_waits_for_a_message_is_hungry() -> None:
