@@ -190,7 +190,6 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
     engine.direct = port.direct
     engine.joined_bytes = port.endpoint.config.large_bytes - LONGEST_ENVELOPE_BYTES
     port.on_place, port.on_placed = engine.place, engine.on_placed
-    port.is_placing = lambda: engine.matcher.posted > 0
     if port.boards is not None:
         from ckpt.mpi.slots.exchange import settle_all
 

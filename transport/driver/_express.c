@@ -49,7 +49,7 @@ typedef struct {
     int far_fd, else_fd;
     Py_ssize_t others;
     Py_ssize_t slots[PORT_SLOTS]; /* -1: this port has no such slots */
-    unsigned long long sent, taken, seen, pointed, placed;
+    unsigned long long sent, taken, seen, pointed, read, placed;
 } Hot;
 
 enum { FAR_LONGEST = 8 << 10, LONGEST_LOOK_NS = 10000000, CONTROL_EVERY_NS = 2000000 /* port.py */ };
@@ -441,18 +441,19 @@ typedef struct {
     Arrived arrived;
 } Arrival;
 
-/* Take a frame with a pointer.  1, 0, NO_PLACE; -1 with an exception. */
+/* Take a frame with a pointer.  1, 0, SOON; -1 with an exception. */
 static int take_remote(Hot *hot, const Incoming *frame, Arrived *arrived)
 {
     PyObject *place = PyObject_GetAttr(hot->port, name_place);
     int taken = place ? express_accept_remote(&hot->core, frame, place, now_ns(), arrived) : -1;
-    hot->placed += taken == 1;
+    hot->placed += arrived->placed != NULL;
+    hot->read += taken == 1;
     Py_XDECREF(place);
     return taken;
 }
 
 /* Take the next frame of a ring, if there is any.  It is copied out of the ring once: by messages, where it is ordinary.  One whose
-   payload has no place yet stays there for the receive that may be posted next: else the payload would be copied once more. */
+   payload will have a place soon stays there for the receive that is about to be posted: else the payload would be copied once more. */
 static void take_near(Hot *hot, Arrival *arrival)
 {
     Ring *ring;
@@ -461,7 +462,7 @@ static void take_near(Hot *hot, Arrival *arrival)
         int parts = rings->peek(ring, frame.at, frame.size, frame.lengths), taken = 0;
         if (parts == 1) taken = express_accept(&hot->core, &frame, now_ns(), &arrival->arrived);
         if (parts == 3) taken = take_remote(hot, &frame, &arrival->arrived);
-        if (taken < 0 || taken == NO_PLACE) return;
+        if (taken < 0 || taken == SOON) return;
         if (taken) {
             rings->skip(ring);
             arrival->is_ordinary = 1;
@@ -661,7 +662,7 @@ static PyObject *hot_accept_remote(PyObject *self, PyObject *args)
     PyBuffer_Release(&head);
     PyBuffer_Release(&pointer);
     if (taken < 0) return NULL;
-    if (taken == 1) return Py_BuildValue("(NN)", arrived.source, arrived.placed);
+    if (taken == 1) return Py_BuildValue("(NN)", arrived.source, arrived.placed ? arrived.placed : arrived.messages);
     Py_RETURN_NONE;
 }
 
@@ -670,6 +671,8 @@ static PyObject *get_sent(PyObject *self, void *Py_UNUSED(closure)) { return PyL
 static PyObject *get_seen(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->seen); }
 
 static PyObject *get_pointed(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->pointed); }
+
+static PyObject *get_read(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->read); }
 
 static PyObject *get_placed(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->placed); }
 
@@ -723,7 +726,7 @@ static PyMethodDef methods[] = {
     {"accept", hot_accept, METH_VARARGS,
      "accept(frame, now_ns, /) -> tuple | None\n\nSource and messages; None: nothing is done."},
     {"accept_remote", hot_accept_remote, METH_VARARGS,
-     "accept_remote(head, pointer, now_ns, /) -> tuple | None\n\nSource and the placed message; None: nothing is done."},
+     "accept_remote(head, pointer, now_ns, /) -> tuple | None\n\nSource, and messages or the placed one; None: nothing is done."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -732,7 +735,8 @@ static PyGetSetDef values[] = {
     {"seen", get_seen, NULL, "Glances that have found a message without Python.", NULL},
     {"taken", get_taken, NULL, "Frames received this way.", NULL},
     {"pointed", get_pointed, NULL, "Of the frames sent: those with a pointer.", NULL},
-    {"placed", get_placed, NULL, "Of the frames received: long messages that were read into memory of the program.", NULL},
+    {"read", get_read, NULL, "Of the frames received: those with a pointer.", NULL},
+    {"placed", get_placed, NULL, "Of these, those that were read into memory of the program.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

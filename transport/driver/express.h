@@ -12,7 +12,7 @@
 enum express_class { ENDPOINT, COMMON, LINK, WINDOW, LEDGER, TIMEOUT, BATCH, LARGE, FRAGMENT, EXPRESS_CLASSES };
 
 #define EXPRESS_SLOTS(X)                                                                                                           \
-    X(ENDPOINT, _clock_ns) X(ENDPOINT, _fresh) X(ENDPOINT, _frozen) X(ENDPOINT, _zombie) X(ENDPOINT, _links)                      \
+    X(ENDPOINT, _allocate) X(ENDPOINT, _clock_ns) X(ENDPOINT, _fresh) X(ENDPOINT, _frozen) X(ENDPOINT, _zombie) X(ENDPOINT, _links)                      \
     X(ENDPOINT, _windows) X(ENDPOINT, _common) X(ENDPOINT, _self_window)                                                         \
     X(COMMON, ack_bytes) X(COMMON, ack_delay_ns) X(COMMON, burst_bytes) X(COMMON, checksum_payload) X(COMMON, deadline_ns)       \
     X(COMMON, dirty) X(COMMON, epoch) X(COMMON, floor) X(COMMON, flush_due) X(COMMON, hungry_floor) X(COMMON, tight)             \
@@ -113,7 +113,7 @@ typedef struct {
 void express_copy(const Incoming *frame, size_t from, void *to, size_t size);
 
 /* What has come: its source (a rank), and a list of messages, or a long one that was read into memory of the program (`Placed`).  New
-   references, or NULL. */
+   references, or NULL.  */
 typedef struct {
     PyObject *source, *messages, *placed;
 } Arrived;
@@ -123,9 +123,10 @@ void express_forget(Arrived *arrived);
    is not ordinary (or there is no memory), and nothing has changed. */
 int express_accept(const Express *express, const Incoming *frame, long long now_ns, Arrived *arrived);
 
-/* The same for a frame with a pointer to the payload of a whole message: it is read into the memory that `place` names (Endpoint.place).
-   NO_PLACE: it is the next one, and `place` names none yet; nothing has changed.  -1: `place` has raised an exception. */
-enum { NO_PLACE = 2 };
+/* The same for a frame with a pointer to the payload of a whole message: it is read into the memory that `place` (None, or a function:
+   Endpoint.place) names, or into other memory, and is the only one of the messages then.  SOON: it is the next one, and its place is
+   about to be known; nothing has changed.  -1: `place` has raised an exception. */
+enum { SOON = 2 };
 int express_accept_remote(const Express *express, const Incoming *frame, PyObject *place, long long now_ns, Arrived *arrived);
 
 #endif

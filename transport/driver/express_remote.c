@@ -2,8 +2,7 @@
    DirectWire.receive, Endpoint.receive and Endpoint.delivered do with its frame of three parts (transport/wires/directwire.py), on the
    very objects of transport/protocol.
 
-   Ordinary is a message in one fragment.  On its way out nothing else waits to be sent.  When it comes it is next in order, and a receive
-   waits that has memory for it.  All else, every failure to read included, is left to Python, and nothing has changed then but that
+   Ordinary is a message in one fragment.  On its way out nothing else waits to be sent.  When it comes it is next in order.  All else, every failure to read included, is left to Python, and nothing has changed then but that
    memory, which the program may not read yet. */
 
 #define _GNU_SOURCE
@@ -152,42 +151,71 @@ static int read_memory(const Remote *remote, void *into, size_t size)
     return done == (ssize_t)(sizeof seen + size) && !memcmp(seen, remote->random, sizeof seen);
 }
 
-/* Read the payload into the memory of a spot (ledger.py).  0: it cannot be. */
-static int fill_spot(const Remote *remote, PyObject *spot)
+/* Fill memory of the length of the payload.  0: it cannot be. */
+static int fill(const Remote *remote, const void *at, Py_ssize_t size)
 {
-    PyObject *memory = PyObject_GetAttr(spot, name_memory);
-    const void *at;
-    Py_ssize_t size;
-    int is_read = bytes_of(memory, &at, &size) && (uint64_t)size == remote->header.length && !PyMemoryView_GET_BUFFER(memory)->readonly;
-    if (is_read && size < ALONE_BYTES) {
-        is_read = read_memory(remote, (void *)(uintptr_t)at, (size_t)size);
-    } else if (is_read) {
+    int is_read = (uint64_t)size == remote->header.length;
+    if (is_read && size < ALONE_BYTES) return read_memory(remote, (void *)(uintptr_t)at, (size_t)size);
+    if (is_read) {
         Py_BEGIN_ALLOW_THREADS /* the caller has the port's lock: nothing changes meanwhile */
         is_read = read_memory(remote, (void *)(uintptr_t)at, (size_t)size);
         Py_END_ALLOW_THREADS
     }
-    Py_XDECREF(memory);
     return is_read;
 }
 
-/* Read the payload into the memory that `place` names: 1, and a new `Placed`.  NO_PLACE; 0, maybe with an exception of `place`: it cannot
-   be. */
-static int place_by(PyObject *place, const Remote *remote, PyObject **placed)
+/* The message in other memory (Ledger.accept_remote): a new list of it.  NULL: it cannot be, maybe with an exception. */
+static PyObject *elsewhere(const Express *express, const Remote *remote)
+{
+    PyObject *total = PyLong_FromUnsignedLongLong(remote->total), *allocate = GET(express->endpoint, ENDPOINT__allocate);
+    PyObject *buffer = total && allocate ? PyObject_CallOneArg(allocate, total) : NULL, *messages = NULL;
+    Py_XDECREF(total);
+    if (buffer && PyByteArray_CheckExact(buffer) && (uint64_t)PyByteArray_GET_SIZE(buffer) == remote->total) {
+        PyObject *view = PyMemoryView_FromObject(buffer); /* nobody changes its length meanwhile */
+        char *at = PyByteArray_AS_STRING(buffer);
+        memcpy(at, remote->inside, remote->header.count);
+        if (view && fill(remote, at + remote->header.count, (Py_ssize_t)remote->header.length) && (messages = PyList_New(1)))
+            PyList_SET_ITEM(messages, 0, Py_NewRef(buffer));
+        Py_XDECREF(view);
+    }
+    Py_XDECREF(buffer);
+    return messages;
+}
+
+/* Read the payload into the memory of a spot (ledger.py): 1 and a new `Placed`; SOON; 0, maybe with an exception: it cannot be. */
+static int read_into(PyObject *spot, const Remote *remote, PyObject *head, PyObject **placed)
+{
+    PyObject *memory = PyObject_GetAttr(spot, name_memory), *total = PyLong_FromUnsignedLongLong(remote->total);
+    const void *at;
+    Py_ssize_t size;
+    int code = memory == Py_None ? SOON : 0;
+    if (total && bytes_of(memory, &at, &size) && !PyMemoryView_GET_BUFFER(memory)->readonly && fill(remote, at, size)) {
+        PyObject *said[] = {head, spot, total};
+        *placed = PyObject_Vectorcall(placed_type, said, 3, NULL);
+        code = *placed != NULL;
+    }
+    Py_XDECREF(memory);
+    Py_XDECREF(total);
+    return code;
+}
+
+/* Read the payload where it is wanted: 1; SOON; 0: it cannot be; -1: `place` has raised an exception. */
+static int read_payload(const Express *express, PyObject *place, const Remote *remote, Arrived *arrived)
 {
     PyObject *head = PyBytes_FromStringAndSize((const char *)remote->inside, (Py_ssize_t)remote->header.count);
     PyObject *length = head ? PyLong_FromUnsignedLong(remote->header.length) : NULL, *spot = NULL;
-    PyObject *total = length ? PyLong_FromUnsignedLongLong(remote->total) : NULL;
-    if (total) {
+    int code = 0;
+    if (length) {
         PyObject *asked[] = {head, length};
-        spot = PyObject_Vectorcall(place, asked, 2, NULL);
+        spot = place == Py_None ? Py_NewRef(Py_None) : PyObject_Vectorcall(place, asked, 2, NULL);
+        if (!spot) code = -1;
     }
-    if (spot && spot != Py_None && fill_spot(remote, spot)) {
-        PyObject *said[] = {head, spot, total};
-        *placed = PyObject_Vectorcall(placed_type, said, 3, NULL);
-    }
-    int code = *placed ? 1 : spot == Py_None ? NO_PLACE : 0;
+    if (spot && spot != Py_None)
+        code = read_into(spot, remote, head, &arrived->placed);
+    else if (spot)
+        code = (arrived->messages = elsewhere(express, remote)) != NULL;
+    if (code >= 0) PyErr_Clear();
     Py_XDECREF(spot);
-    Py_XDECREF(total);
     Py_XDECREF(length);
     Py_XDECREF(head);
     return code;
@@ -197,22 +225,21 @@ int express_accept_remote(const Express *express, const Incoming *frame, PyObjec
 {
     Remote remote;
     News news;
-    if (place == Py_None || !open_piece(frame, &remote) || !open_pointer(frame, express, &remote)) return 0;
-    PyObject *rank = PyLong_FromUnsignedLong(remote.header.source), *link = rank ? link_of(express, rank) : NULL, *placed = NULL;
+    if (!open_piece(frame, &remote) || !open_pointer(frame, express, &remote)) return 0;
+    PyObject *rank = PyLong_FromUnsignedLong(remote.header.source), *link = rank ? link_of(express, rank) : NULL;
     int code = link && (long long)remote.total <= express->longest_message && express_is_next(express, link, &remote.header) &&
                has_no_hints(GET(link, LINK_ledger));
-    if (code) code = place_by(place, &remote, &placed);
+    if (code) code = read_payload(express, place, &remote, arrived);
     if (code == 1 && express_is_next(express, link, &remote.header) && /* still */
         express_settle(express, link, &remote.header, 1, (long long)remote.total + express->overhead, now_ns, &news) &&
         express_settled(express, &news)) {
         arrived->source = rank;
-        arrived->placed = placed;
         return 1;
     }
-    if (placed) PyErr_Clear(); /* there is no memory for the rest */
-    Py_XDECREF(placed);
+    express_forget(arrived);
     Py_XDECREF(rank);
-    return PyErr_Occurred() ? -1 : code == NO_PLACE ? NO_PLACE : 0;
+    if (code >= 0) PyErr_Clear();
+    return code == 1 ? 0 : code;
 }
 
 int express_prepare_remote(void)

@@ -142,8 +142,6 @@ class Port:
     on_place: Place | None = None
     """Called with the head and the length of the payload of a long message that is to be read from its sender's memory:
     where does the program want it?"""
-    is_placing: Callable[[], bool] = bool
-    """Does a receive wait, for which `on_place` may have memory? Without an owner that says so: False."""
     on_placed: Callable[[int, Placed], None] | None = None
     """Called in the same step, with its source, if the message was read into that place."""
     boards: Boards | None = None
@@ -388,9 +386,7 @@ class Port:
         return False
 
     def _take_seen(self) -> bool:
-        """A glance has found a frame that is not ordinary: a long message, an acknowledgement alone. Is it taken?"""
-        if len(self._ring_wire.unread[0]) > 1 and not self.is_placing():
-            return False  # the payload is copied once more if it comes before the receive that is about to be posted
+        """A glance has found a frame that is not ordinary. Is it taken?"""
         frame = self.wire.receive()
         if frame is not None:
             self._take_awaited(frame, self.clock())
@@ -504,9 +500,9 @@ class Port:
             all_counts |= {"express_sent": express.sent, "express_received": express.taken}
             all_counts["waits_spun"] += express.seen
             all_counts["messages_placed"] += express.placed
-            if express.pointed or express.placed:
+            if express.pointed or express.read:
                 all_counts["direct_sent"] += express.pointed
-                all_counts["direct_read"] += express.placed
+                all_counts["direct_read"] += express.read
         if self.boards is not None:
             all_counts |= self.boards.counts
         return all_counts

@@ -49,10 +49,11 @@ _COPIED = (
 
 
 class Spot(Protocol):
-    """Where the program wants a message: `memory` is writable, and as long as its payload."""
+    """Where the program wants a message: `memory` is writable, and as long as its payload. None: that is about to be known,
+    and a message that can stay where it is until then does."""
 
     @property
-    def memory(self) -> memoryview: ...
+    def memory(self) -> memoryview | None: ...
 
 
 class Placed:
@@ -260,7 +261,8 @@ class Ledger:
             is_whole = len(inline) + len(payload) == total
             if is_whole and place is not None and sequence == self.rx:
                 spot = place(bytes(inline), len(payload))
-                if spot is not None and payload.fill(spot.memory):
+                memory = None if spot is None else spot.memory
+                if spot is not None and memory is not None and payload.fill(memory):
                     placed: list[Buffer] = [Placed(bytes(inline), spot, total)]  # type: ignore[list-item]
                     return self.accept(sequence, placed, total + self.overhead)
             try:

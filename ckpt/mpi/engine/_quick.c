@@ -48,7 +48,7 @@ static const struct {
     {SHARED, "closed"}, {SHARED, "broken"}, {SHARED, "exchange"},
     {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"}, {ENGINE, "choices"},
     {ENGINE, "lock"}, {ENGINE, "runnable"}, {ENGINE, "look"}, {ENGINE, "handlers"}, {ENGINE, "failed_ranks"}, {ENGINE, "matcher"},
-    {ENGINE, "debts"},
+    {ENGINE, "debts"}, {ENGINE, "ahead"},
     {CHANNEL, "messages"}, {CHANNEL, "source"}, {CHANNEL, "tag"}, {CHANNEL, "src"}, {CHANNEL, "context"},
     {CHANNEL, "posted"},
     {CONTEXT, "order"}, {CONTEXT, "wild"},
@@ -280,7 +280,7 @@ static PyObject *recv(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
 {
     PyObject *channel = count == 4 ? channel_for(args[0], args[1], args[2]) : NULL;
     if (!channel || GET(GET(args[0], COMM_ENGINE), ENGINE_CODEC) != Py_None) return missed();
-    PyObject *data = awaited(args[0], args[1], args[2], &channel), *object = NULL;
+    PyObject *data = awaited(args[0], args[1], args[2], 0, &channel), *object = NULL;
     if (!data) return PyErr_Occurred() ? NULL : missed();
     /* the channel is kept: unpickling may run code of the program, which may free it */
     int left = take_oldest(args[0], channel, data);

@@ -41,7 +41,7 @@ from ckpt.mpi.base.progress import Buffer, Placed, Progress
 from ckpt.mpi.engine.failures import FailedRanks, raise_if_pending
 from ckpt.mpi.engine.imports import Imports, take_over
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
-from ckpt.mpi.engine.operations import Operation, Receive, Spot, SyncSend
+from ckpt.mpi.engine.operations import SOON, Operation, Receive, Spot, SyncSend
 from ckpt.mpi.engine.quick import glance, sort_in
 from ckpt.mpi.engine.windows import Windows
 
@@ -95,7 +95,19 @@ BUSY_SENDS = 32
 """After so many messages a busy rank may be so no more: the next one shows it."""
 
 _NOT_SAVED = frozenset(
-    {"boards", "busy", "choices", "codec", "direct", "joined_bytes", "lane", "look", "offers", "tell"}
+    {
+        "ahead",
+        "boards",
+        "busy",
+        "choices",
+        "codec",
+        "direct",
+        "joined_bytes",
+        "lane",
+        "look",
+        "offers",
+        "tell",
+    }
 )
 
 WORLD_COUNT = 0
@@ -114,6 +126,7 @@ class Engine:
     __slots__ = (
         "_self",
         "_world",
+        "ahead",
         "boards",
         "busy",
         "choices",
@@ -180,6 +193,8 @@ class Engine:
         self.lane: Any = None
         self.look: Any = None
         """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
+        self.ahead: Channel | None = None
+        """A call looks for a message of this channel before it posts its receive. Not in images."""
         self.direct: Container[int] = ()
         """World ranks that read long messages from this process's memory. Not in images."""
         self.busy: dict[int, int] = {}
@@ -203,7 +218,7 @@ class Engine:
         self.spawns = None  # the same
         for name, value in state.items():
             setattr(self, name, value)
-        self.codec = self.lane = self.look = self.choices = self.boards = self.offers = None
+        self.codec = self.lane = self.look = self.choices = self.boards = self.offers = self.ahead = None
         self.direct, self.joined_bytes, self.busy = (), JOINED_BYTES, {}
         self.tell = _nobody
         if process_state().codec is not None:
@@ -283,7 +298,9 @@ class Engine:
         place of the program. Nothing changes here."""
         channel = self.matcher.by_envelope.get(head)
         receive = None if channel is None else self.matcher.awaiting(channel)
-        return None if receive is None else receive.spot(nbytes)
+        if receive is None:
+            return None if channel is None or channel is not self.ahead else SOON
+        return receive.spot(nbytes)
 
     def on_placed(self, src: int, message: Placed) -> None:
         """A message of world rank `src` was read into the memory that `place` has named. Called with the lock held."""

@@ -169,13 +169,17 @@ class SyncSend(Operation):
 
 
 class Spot:
-    """The memory of the program in which a receive wants the payload of the message that it will get."""
+    """The memory of the program in which a receive wants the payload of the message that it will get. None: the receive is
+    about to be posted."""
 
     __slots__ = ("memory", "receive")
 
-    def __init__(self, receive: Receive, memory: memoryview) -> None:
+    def __init__(self, receive: Receive | None, memory: memoryview | None) -> None:
         self.receive = receive
         self.memory = memory
+
+
+SOON = Spot(None, None)
 
 
 class Receive(Operation):

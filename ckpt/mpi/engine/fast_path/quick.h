@@ -16,7 +16,7 @@ enum {
     COMM_ROUTES, COMM_CHANNELS, COMM_ENGINE, COMM_SHARED,
     SHARED_CLOSED, SHARED_BROKEN, SHARED_EXCHANGE,
     ENGINE_CODEC, ENGINE_GUARD, ENGINE_LANE, ENGINE_TAKEN, ENGINE_CHOICES, ENGINE_LOCK, ENGINE_RUNNABLE, ENGINE_LOOK,
-    ENGINE_HANDLERS, ENGINE_FAILED, ENGINE_MATCHER, ENGINE_DEBTS,
+    ENGINE_HANDLERS, ENGINE_FAILED, ENGINE_MATCHER, ENGINE_DEBTS, ENGINE_AHEAD,
     CHANNEL_MESSAGES, CHANNEL_SOURCE, CHANNEL_TAG, CHANNEL_SRC, CHANNEL_CONTEXT, CHANNEL_POSTED,
     CONTEXT_ORDER, CONTEXT_WILD,
     MATCHER_FOUND, MATCHER_SERIAL, MATCHER_POSTED,
@@ -62,8 +62,9 @@ int fill_status(PyObject *status, PyObject *channel, Py_ssize_t size);
 PyObject *send_now(PyObject *lane, PyObject *dst, PyObject *message);
 
 /* The oldest message for a receive of (source, tag), as oldest(), and its channel: new references.  Where there is none, after a short
-   look for it (Engine.look).  NULL, maybe with an exception: there is none, or the case is not ordinary. */
-PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, PyObject **channel);
+   look for it (Engine.look).  NULL, maybe with an exception: there is none, or the case is not ordinary.  `has_memory`: the receive has
+   memory for a long message, which waits for it (Engine.ahead). */
+PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, int has_memory, PyObject **channel);
 
 /* Export a buffer.  Returns 0; -1 without an exception: it is not ordinary, and nothing is exported. */
 int export_plain(PyObject *from, Py_buffer *view, int flags);

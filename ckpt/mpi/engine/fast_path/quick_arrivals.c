@@ -34,20 +34,22 @@ static int look_while_waiting(PyObject *engine, PyObject *channel)
 }
 
 /* A short look for a message of a channel, which has none.  0, or -1 with an exception. */
-static int look_for(PyObject *engine, PyObject *channel)
+static int look_for(PyObject *engine, PyObject *channel, int has_memory)
 {
     PyObject *messages = GET(channel, CHANNEL_MESSAGES), *lock = GET(engine, ENGINE_LOCK);
     if (!messages || (PyObject *)Py_TYPE(messages) != quick_deque || GET(engine, ENGINE_LOOK) == Py_None || !lock) return 0;
     int taken = take_if_free(lock);
     if (taken <= 0) return taken; /* not free: somebody else makes progress, and Python waits for the lock */
     Py_INCREF(lock);
+    if (has_memory) Py_XSETREF(GET(engine, ENGINE_AHEAD), Py_NewRef(channel));
     int failed = look_while_waiting(engine, channel);
+    if (has_memory) Py_XSETREF(GET(engine, ENGINE_AHEAD), Py_NewRef(Py_None));
     if (let_go(lock)) failed = -1;
     Py_DECREF(lock);
     return failed;
 }
 
-PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, PyObject **channel)
+PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, int has_memory, PyObject **channel)
 {
     PyObject *found = channel_for(comm, source, tag), *data = found ? oldest(found) : NULL;
     PyObject *messages = found ? GET(found, CHANNEL_MESSAGES) : NULL;
@@ -56,7 +58,7 @@ PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, PyObject **ch
     if (!data) {
         PyObject *engine = Py_NewRef(GET(comm, COMM_ENGINE));
         /* what comes may end the communicator, too */
-        if (!look_for(engine, found) && channel_for(comm, source, tag) == found) data = oldest(found);
+        if (!look_for(engine, found, has_memory) && channel_for(comm, source, tag) == found) data = oldest(found);
         Py_DECREF(engine);
     }
     if (data)

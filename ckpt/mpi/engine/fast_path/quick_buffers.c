@@ -63,7 +63,7 @@ static int runs_code(PyObject *from) { return PyType_HasFeature(Py_TYPE(from), P
 
 PyObject *recv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *channel = NULL, *data = count == 5 ? awaited(args[0], args[2], args[3], &channel) : NULL;
+    PyObject *channel = NULL, *data = count == 5 ? awaited(args[0], args[2], args[3], 1, &channel) : NULL;
     if (!data && PyErr_Occurred()) return NULL;
     if (!data) Py_RETURN_FALSE;
     Py_buffer view;

@@ -42,15 +42,8 @@ class Below:
 
 
 WAYS = (
-    "emitted",
-    "accepted",
-    "appended",
-    "open batch",
-    "closed batch",
-    "ACK",
-    "ACK accepted",
-    "pointer",
-    "placed",
+    *("emitted", "accepted", "appended", "open batch", "closed batch"),
+    *("ACK", "ACK accepted", "pointer", "placed", "read elsewhere"),
 )
 
 
@@ -132,6 +125,9 @@ class Side:
                 return [found] if found[1] else []
         elif len(frame) == 3:
             found = self.express.accept_remote(*frame[:2], now_ns)
+            if found is not None and isinstance(found[1], list):
+                self.ways["read elsewhere"] += 1
+                return [(found[0], list(map(bytes, found[1])))]
             if found is not None:
                 self.ways["placed"] += 1
                 return [(found[0], [found[1].head + bytes(found[1].spot.memory)])]
