@@ -283,7 +283,7 @@ class Endpoint:
     def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
         """The application took `nmessages` messages of `nbytes` in all out of its mailbox: the peer gets their credit
         back. Raises UnknownRank."""
-        link = self._link(src)
+        link = self._links.get(src) or self._link(src)
         if link.window is not self._self_window:
             link.consumed(nbytes + self._overhead * nmessages)
 
@@ -304,7 +304,8 @@ class Endpoint:
 
     def base(self, dst: int) -> int:
         """Lowest sequence number to `dst` that is not acknowledged; the buffers of messages below it are free."""
-        return self._link(dst).window.base
+        link = self._links.get(dst) or self._link(dst)
+        return link.window.base
 
     def tx(self, dst: int) -> int:
         """Number of messages enqueued to `dst` so far."""

@@ -237,12 +237,13 @@ def simple(arg: Any, *, writable: bool) -> BufferSpec:
             view = memoryview(obj)
         except (TypeError, ValueError, BufferError):
             return _one(arg, 1, writable=writable)  # raises with the message that fits the defect
+        size = view.itemsize if datatype is None else datatype.size
         if datatype is None:
             datatype = _NUMBERS.get(view.format)
             if view.format == "B" and isinstance(obj, _BYTES):
                 datatype = BYTE
         if datatype is not None and view.contiguous and not (writable and view.readonly):
-            return BufferSpec(obj, view.nbytes // datatype.size, datatype)
+            return BufferSpec(obj, view.nbytes // size, datatype)
     return _one(arg, 1, writable=writable)
 
 

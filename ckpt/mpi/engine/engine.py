@@ -304,12 +304,8 @@ class Engine:
 
     def on_placed(self, src: int, message: Placed) -> None:
         """A message of world rank `src` was read into the memory that `place` has named. Called with the lock held."""
-        matcher = self.matcher
-        channel = matcher.by_envelope[message.head]
-        receive = matcher.awaiting(channel)
-        if receive is None or message.spot.receive is not receive:
-            raise MpiException(ERR_INTERN, f"a message from rank {src} was placed for another receive")
-        matcher.take_off(receive, channel)
+        channel, receive = self.matcher.by_envelope[message.head], message.spot.receive
+        self.matcher.take_off(receive, channel)  # it is the first that waits, as it was when `place` was asked
         nbytes = len(message)
         self.debts[src] += nbytes + DEBT_UNIT
         self.pay(src)

@@ -89,10 +89,13 @@ class Done(Operation):
     __slots__ = ()
 
     def __init__(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> None:
-        super().__init__()
+        # as in the base class: one is made for each message of a nonblocking call
         self.done = True
+        self.error = None
         self.source = source
         self.tag = tag
+        self.nbytes = 0
+        self.cancelled = False
 
 
 class KeptOutcome(Operation):
@@ -200,7 +203,12 @@ class Receive(Operation):
         owner: Any = None,
         slot: int = 0,
     ) -> None:
-        super().__init__()
+        # as in the base class: one is made for each message that is awaited
+        self.done = self.cancelled = False
+        self.error = None
+        self.source = ANY_SOURCE
+        self.tag = ANY_TAG
+        self.nbytes = 0
         self.context = context
         self.want_source = source
         self.want_tag = tag

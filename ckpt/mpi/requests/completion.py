@@ -140,7 +140,7 @@ def wait_all(requests: Sequence[Request]) -> bool:
             while True:
                 if engine.runnable:
                     engine.advance_collectives()
-                if operation.poll():
+                if operation.done or operation.poll():
                     break
                 if engine.failed_ranks.any_failure:
                     if _has_failed_peer(engine, operations):
