@@ -126,13 +126,13 @@ class BufferMessages(CommBase):
                 return Request._make(engine, FailedOperation(self._shared, lost))
             if route is None:
                 return Request._make(engine, Done(PROC_NULL))
-            message = quick.send_buffer(self, exporter(buf), dest, tag)
+            message = quick.isend_buffer(self, exporter(buf), dest, tag)
+            if type(message) is Request:
+                return message
             with engine.lock:
-                if message is None or message is True:  # it never waits for the backlog
-                    operation: Operation = Done()
-                elif message is False:
+                if message is False:
                     spec = simple(buf, writable=False)
-                    operation = self._start_send(spec, route[0], route[1])
+                    operation: Operation = self._start_send(spec, route[0], route[1])
                 elif (failure := self._failed_send(route[0])) is not None:
                     operation = failure
                 else:
@@ -233,6 +233,8 @@ class BufferMessages(CommBase):
         try:
             if not type(source) is type(tag) is int:
                 source, tag = argument(source), argument(tag)
+            if (request := quick.irecv_buffer(self, buf, source, tag)) is not False:
+                return request  # type: ignore[no-any-return]
             spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
             with self._engine.lock:
                 return Request._make(self._engine, self._start_recv(spec, source, tag))

@@ -50,6 +50,8 @@ for _known in (
     Op,
     Receive,
     BufferSpec,
+    Done,
+    Request,
 ):
     quick.know(_known)
 

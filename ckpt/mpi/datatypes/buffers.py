@@ -106,7 +106,7 @@ class BufferSpec:
                     return
 
 
-_NUMBERS = {code: from_code(code) for code in "bBhHiIlLqQfd?"}
+NUMBERS = {code: from_code(code) for code in "bBhHiIlLqQfd?"}
 """Datatypes of plain numbers, by buffer format. `simple` needs no further checks for a whole array of these."""
 
 _BYTES = (bytes, bytearray, memoryview)
@@ -239,7 +239,7 @@ def simple(arg: Any, *, writable: bool) -> BufferSpec:
             return _one(arg, 1, writable=writable)  # raises with the message that fits the defect
         size = view.itemsize if datatype is None else datatype.size
         if datatype is None:
-            datatype = _NUMBERS.get(view.format)
+            datatype = NUMBERS.get(view.format)
             if view.format == "B" and isinstance(obj, _BYTES):
                 datatype = BYTE
         if datatype is not None and view.contiguous and not (writable and view.readonly):

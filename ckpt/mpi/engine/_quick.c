@@ -10,7 +10,11 @@
                                             from there in Python
        arrivals(engine)                     -> a function for Engine.on_messages
        send_buffer(comm, buf, dest, tag), recv_buffer(comm, buf, source, tag, status), sendrecv_buffer(comm, ...)
-                                            the same for messages of buffers (quick_buffers.c); collectives: quick_boards.c.  Arrival, and the look for it: quick_arrivals.c, quick_posted.c
+                                            the same for messages of buffers (quick_buffers.c); collectives: quick_boards.c.  Arrival, and
+                                            the look for it: quick_arrivals.c, quick_posted.c
+       isend_buffer(comm, buf, dest, tag)   -> a request; False or bytes as send_buffer
+       irecv_buffer(comm, buf, source, tag) -> a request; False: nothing is done
+       finish(requests)                     -> True: they are done, and null.  False: Python has to wait for them (quick_requests.c)
        dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; for tests
 
    This module has no state, except for these offsets.  It reads and writes the slots of the same Python objects that the Python code
@@ -34,31 +38,34 @@
 
 LaneApi *lanes;
 static PyObject *pickle_dumps, *pickle_loads, *protocol, *MISS;
-PyObject *quick_deque, *quick_popleft;
+PyObject *quick_deque, *quick_popleft, *quick_append;
 static PyObject *name_fill;
 
 static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine",      "Channel",  "Context",
                                                   "Matcher",  "FailedRanks", "Exchange", "Op",       "Receive",
-                                                  "BufferSpec"};
+                                                  "BufferSpec", "Done",     "Request"};
 static const struct {
     int cls;
     const char *name;
 } slot_names[SLOTS] = {
-    {COMM, "_routes"}, {COMM, "_channels"}, {COMM, "_engine"}, {COMM, "_shared"},
+    {COMM, "_routes"}, {COMM, "_channels"}, {COMM, "_engine"}, {COMM, "_shared"}, {COMM, "_context"},
     {SHARED, "closed"}, {SHARED, "broken"}, {SHARED, "exchange"},
     {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"}, {ENGINE, "choices"},
     {ENGINE, "lock"}, {ENGINE, "runnable"}, {ENGINE, "look"}, {ENGINE, "handlers"}, {ENGINE, "failed_ranks"}, {ENGINE, "matcher"},
     {ENGINE, "debts"}, {ENGINE, "ahead"},
     {CHANNEL, "messages"}, {CHANNEL, "source"}, {CHANNEL, "tag"}, {CHANNEL, "src"}, {CHANNEL, "context"},
     {CHANNEL, "posted"},
-    {CONTEXT, "order"}, {CONTEXT, "wild"},
-    {MATCHER, "by_envelope"}, {MATCHER, "serial"}, {MATCHER, "posted"},
+    {CONTEXT, "order"}, {CONTEXT, "wild"}, {CONTEXT, "number"},
+    {MATCHER, "by_envelope"}, {MATCHER, "serial"}, {MATCHER, "posted"}, {MATCHER, "ticket"},
     {FAILED, "known"},
     {EXCHANGE, "number"}, {EXCHANGE, "board"},
     {OP, "_name"}, {OP, "_function"},
     {RECEIVE, "source"}, {RECEIVE, "tag"}, {RECEIVE, "nbytes"}, {RECEIVE, "done"}, {RECEIVE, "data"}, {RECEIVE, "want_source"},
-    {RECEIVE, "want_tag"}, {RECEIVE, "ticket"}, {RECEIVE, "target"}, {RECEIVE, "owner"},
-    {SPEC, "obj"}, {SPEC, "offset"}, {SPEC, "nbytes"}, {SPEC, "dense"},
+    {RECEIVE, "want_tag"}, {RECEIVE, "ticket"}, {RECEIVE, "target"}, {RECEIVE, "owner"}, {RECEIVE, "cancelled"}, {RECEIVE, "error"},
+    {RECEIVE, "context"}, {RECEIVE, "slot"}, {RECEIVE, "codec"},
+    {SPEC, "obj"}, {SPEC, "offset"}, {SPEC, "nbytes"}, {SPEC, "dense"}, {SPEC, "count"}, {SPEC, "datatype"},
+    {DONE, "done"}, {DONE, "cancelled"}, {DONE, "error"}, {DONE, "source"}, {DONE, "tag"}, {DONE, "nbytes"},
+    {REQUEST, "_engine"}, {REQUEST, "_kept"}, {REQUEST, "_operation"}, {REQUEST, "_recipe"},
 };
 PyTypeObject *classes[CLASSES];
 Py_ssize_t offsets[SLOTS];
@@ -313,6 +320,14 @@ static PyMethodDef functions[] = {
      "sendrecv_buffer(comm, sendbuf, dest, sendtag, recvbuf, source, recvtag, status, /) -> bool | None\n\n"
      "Whether a buffer was sent and a message was received.  None: the former only, and the caller has to receive.  False: nothing "
      "has happened."},
+    {"isend_buffer", (PyCFunction)(void (*)(void))isend_buffer, METH_FASTCALL,
+     "isend_buffer(comm, buf, dest, tag, /)\n\n"
+     "The request of a buffer that is sent.  False: nothing has happened.  bytes: the whole message, which the caller has to send."},
+    {"irecv_buffer", (PyCFunction)(void (*)(void))irecv_buffer, METH_FASTCALL,
+     "irecv_buffer(comm, buf, source, tag, /)\n\nThe request of a receive that is posted.  False: nothing has happened."},
+    {"finish", finish, METH_O,
+     "finish(requests, /) -> bool\n\n"
+     "Whether all are done, and complete now: they are null.  False: the caller has to wait for them, and to complete them."},
     {"dumps", dumps, METH_O, "dumps(obj, /) -> bytes\n\nAs pickle.dumps(obj, 5)."},
     {"loads", loads, METH_VARARGS, "loads(data, start=0, /)\n\n"
      "As pickle.loads(data); the pickle's first `start` bytes have no effect, and are skipped.  ValueError: start is "
@@ -347,7 +362,9 @@ PyMODINIT_FUNC PyInit__quick(void)
     if (!(pickle_dumps = attribute_of("pickle", "dumps")) || !(pickle_loads = attribute_of("pickle", "loads")) ||
         !(protocol = PyLong_FromLong(5)) || !(quick_deque = attribute_of("collections", "deque")) ||
         !(quick_popleft = PyObject_GetAttrString(quick_deque, "popleft")) ||
-        !(name_fill = PyUnicode_InternFromString("_fill")) || quick_prepare_arrivals() || quick_prepare_posted() || !(MISS = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) ||
+        !(quick_append = PyObject_GetAttrString(quick_deque, "append")) ||
+        !(name_fill = PyUnicode_InternFromString("_fill")) || quick_prepare_arrivals() || quick_prepare_posted() ||
+        quick_prepare_requests() || !(MISS = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) ||
         PyModule_AddObjectRef(made, "MISS", MISS) || PyModule_AddFunctions(made, quick_board_functions) ||
         PyModule_AddFunctions(made, quick_arrival_functions)) {
         Py_DECREF(made);

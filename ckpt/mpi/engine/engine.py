@@ -305,7 +305,9 @@ class Engine:
     def on_placed(self, src: int, message: Placed) -> None:
         """A message of world rank `src` was read into the memory that `place` has named. Called with the lock held."""
         channel, receive = self.matcher.by_envelope[message.head], message.spot.receive
-        self.matcher.take_off(receive, channel)  # it is the first that waits, as it was when `place` was asked
+        self.matcher.take_off(
+            receive, channel
+        )  # it is the first that waits, as it was when `place` was asked
         nbytes = len(message)
         self.debts[src] += nbytes + DEBT_UNIT
         self.pay(src)

@@ -1,10 +1,10 @@
 """The fast path for small messages of objects and buffers: in C where the C modules are built, else in Python.
 
-`_quick.c`, `quick_buffers.c` and `transport/driver/_lane.c` do the work of `ObjectMessages.send` and `recv`, of
-`BufferMessages.Send`, `Isend`, `Recv` and `Sendrecv`, and of `Engine.on_messages` for ordinary cases. They work on the same
-objects as the Python code, and keep no state. A function that meets another case returns a value that says so, and has
-changed nothing; then its caller continues in Python. Where the C modules are missing, these functions always return that
-value.
+`_quick.c`, the folder fast_path and `transport/driver/_lane.c` do the work of `ObjectMessages.send` and `recv`, of
+`BufferMessages.Send`, `Isend`, `Recv`, `Irecv` and `Sendrecv`, of `Request.Wait` and `Waitall`, and of
+`Engine.on_messages` for ordinary cases. They work on the same objects as the Python code, and keep no state. A function that
+meets another case returns a value that says so, and has changed nothing; then its caller continues in Python. Where the C
+modules are missing, these functions always return that value.
 Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
 
     send(comm, obj, dest, tag)         None: the message is sent. True: the same, and the backlog has to be looked at.
@@ -15,6 +15,10 @@ Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
                                        looks for a message for a short time
     sendrecv_buffer(comm, sendbuf, dest, sendtag, recvbuf, source, recvtag, status)    True: a buffer was sent, and a message
                                        received. None: the former only, and the receive is left. False: nothing is done
+    isend_buffer(comm, buf, dest, tag) a request: the buffer is sent. False and bytes as send_buffer
+    irecv_buffer(comm, buf, source, tag)    a request: the receive is posted. False: nothing is done
+    finish(requests)                   True: all are done now, and null. False: they are to be waited for, and completed. It
+                                       looks for what is awaited for a short time
     sort_in(matcher, batch, start)     puts unexpected messages into their channels, up to the first message without a
                                        channel, or not of type bytes; returns the index of that message. The caller holds
                                        the lock, and no receive is posted
@@ -43,7 +47,10 @@ __all__ = [
     "arrivals",
     "barrier",
     "exchange",
+    "finish",
     "glance",
+    "irecv_buffer",
+    "isend_buffer",
     "know",
     "make_lane",
     "recv",
@@ -73,6 +80,14 @@ def _recv_buffer(comm: Any, buf: Any, source: Any, tag: Any, status: Any) -> boo
 
 
 def _sendrecv_buffer(comm: Any, *args: Any) -> Any:
+    return False
+
+
+def _irecv_buffer(comm: Any, buf: Any, source: Any, tag: Any) -> Any:
+    return False
+
+
+def _nothing_is_done(requests: Any) -> bool:
     return False
 
 
@@ -113,6 +128,8 @@ except ImportError:
     send, recv, sort_in, know = _send, _recv, _sort_in, _know
     arrivals: Any = _arrivals
     send_buffer, recv_buffer, sendrecv_buffer = _send_buffer, _recv_buffer, _sendrecv_buffer
+    isend_buffer, irecv_buffer = _send_buffer, _irecv_buffer
+    finish: Any = _nothing_is_done
     barrier: Any = _collective
     exchange: Any = _collective
     share: Any = _collective
@@ -121,6 +138,7 @@ else:
     MISS, send, recv, sort_in, know = _quick.MISS, _quick.send, _quick.recv, _quick.sort_in, _quick.know
     send_buffer, recv_buffer, arrivals = _quick.send_buffer, _quick.recv_buffer, _quick.arrivals
     sendrecv_buffer = _quick.sendrecv_buffer
+    isend_buffer, irecv_buffer, finish = _quick.isend_buffer, _quick.irecv_buffer, _quick.finish
     barrier, exchange, share, allreduce = _quick.barrier, _quick.exchange, _quick.share, _quick.allreduce
 
 

@@ -24,6 +24,7 @@ from ckpt.mpi.base.errors import ERR_REQUEST, MpiException
 from ckpt.mpi.base.handle import Handle, expect
 from ckpt.mpi.base.integers import argument, elements
 from ckpt.mpi.datatypes.status import Status
+from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.operations import Done, Operation, Receive
 from ckpt.mpi.engine.partitioned import PartReceive, PartSend
 from ckpt.mpi.requests import completion
@@ -122,6 +123,8 @@ class Request(Handle):
 
     def wait(self, status: Status | None = None) -> Any:
         """Wait until the operation is done. Returns the received object, or None. Raises the operation's error."""
+        if status is None and quick.finish((self,)):
+            return None
         engine = self._engine
         operation = self._operation
         if engine is not None and operation is not None:
@@ -303,7 +306,8 @@ class Request(Handle):
 
     @classmethod
     def Waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
-        Request.waitall(requests, statuses)
+        if statuses is not None or not quick.finish(requests):
+            Request.waitall(requests, statuses)
         return True
 
     @classmethod

@@ -1,5 +1,6 @@
 /* What the C code for ordinary messages shares: `_quick.c` has the objects' messages and the module, `quick_buffers.c` the buffers',
-   `quick_boards.c` the collectives on boards, `quick_arrivals.c` arrival, `quick_posted.c` arrival where receives wait. */
+   `quick_boards.c` the collectives on boards, `quick_arrivals.c` arrival, `quick_posted.c` arrival where receives wait,
+   `quick_requests.c` requests. */
 
 #ifndef CKPT_MPI_ENGINE_QUICK_H
 #define CKPT_MPI_ENGINE_QUICK_H
@@ -13,22 +14,24 @@
 
 /* The classes, their slots, and the offsets of the slots. */
 enum {
-    COMM_ROUTES, COMM_CHANNELS, COMM_ENGINE, COMM_SHARED,
+    COMM_ROUTES, COMM_CHANNELS, COMM_ENGINE, COMM_SHARED, COMM_CONTEXT,
     SHARED_CLOSED, SHARED_BROKEN, SHARED_EXCHANGE,
     ENGINE_CODEC, ENGINE_GUARD, ENGINE_LANE, ENGINE_TAKEN, ENGINE_CHOICES, ENGINE_LOCK, ENGINE_RUNNABLE, ENGINE_LOOK,
     ENGINE_HANDLERS, ENGINE_FAILED, ENGINE_MATCHER, ENGINE_DEBTS, ENGINE_AHEAD,
     CHANNEL_MESSAGES, CHANNEL_SOURCE, CHANNEL_TAG, CHANNEL_SRC, CHANNEL_CONTEXT, CHANNEL_POSTED,
-    CONTEXT_ORDER, CONTEXT_WILD,
-    MATCHER_FOUND, MATCHER_SERIAL, MATCHER_POSTED,
+    CONTEXT_ORDER, CONTEXT_WILD, CONTEXT_NUMBER,
+    MATCHER_FOUND, MATCHER_SERIAL, MATCHER_POSTED, MATCHER_TICKET,
     FAILED_KNOWN,
     EXCHANGE_NUMBER, EXCHANGE_BOARD,
     OP_NAME, OP_FUNCTION,
     RECEIVE_SOURCE, RECEIVE_TAG, RECEIVE_NBYTES, RECEIVE_DONE, RECEIVE_DATA, RECEIVE_WANT_SOURCE, RECEIVE_WANT_TAG,
-    RECEIVE_TICKET, RECEIVE_TARGET, RECEIVE_OWNER,
-    SPEC_OBJ, SPEC_OFFSET, SPEC_NBYTES, SPEC_DENSE,
+    RECEIVE_TICKET, RECEIVE_TARGET, RECEIVE_OWNER, RECEIVE_CANCELLED, RECEIVE_ERROR, RECEIVE_CONTEXT, RECEIVE_SLOT, RECEIVE_CODEC,
+    SPEC_OBJ, SPEC_OFFSET, SPEC_NBYTES, SPEC_DENSE, SPEC_COUNT, SPEC_DATATYPE,
+    DONE_DONE, DONE_CANCELLED, DONE_ERROR, DONE_SOURCE, DONE_TAG, DONE_NBYTES,
+    REQUEST_ENGINE, REQUEST_KEPT, REQUEST_OPERATION, REQUEST_RECIPE,
     SLOTS
 };
-enum { COMM, SHARED, ENGINE, CHANNEL, CONTEXT, MATCHER, FAILED, EXCHANGE, OP, RECEIVE, SPEC, CLASSES };
+enum { COMM, SHARED, ENGINE, CHANNEL, CONTEXT, MATCHER, FAILED, EXCHANGE, OP, RECEIVE, SPEC, DONE, REQUEST, CLASSES };
 
 extern LaneApi *lanes;
 extern PyTypeObject *classes[CLASSES];
@@ -66,6 +69,10 @@ PyObject *send_now(PyObject *lane, PyObject *dst, PyObject *message);
    memory for a long message, which waits for it (Engine.ahead). */
 PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, int has_memory, PyObject **channel);
 
+/* A short look (Engine.look), if the lock of the engine is free, while nothing else is to be done and `waits(with)`.  0, or -1 with an
+   exception. */
+int look_while(PyObject *engine, int (*waits)(PyObject *with), PyObject *with);
+
 /* Export a buffer.  Returns 0; -1 without an exception: it is not ordinary, and nothing is exported. */
 int export_plain(PyObject *from, Py_buffer *view, int flags);
 
@@ -78,14 +85,18 @@ int account(PyObject *counts, PyObject *src, Py_ssize_t size);
 enum { GIVEN, NOBODY, LEFT };
 int give_to_posted(PyObject *engine, PyObject *channel, PyObject *data);
 
-extern PyObject *quick_deque, *quick_popleft; /* the class collections.deque, and its method */
+extern PyObject *quick_deque, *quick_popleft, *quick_append; /* the class collections.deque, and two of its methods */
 extern PyMethodDef quick_board_functions[], quick_arrival_functions[];
 int quick_prepare_boards(void);
 int quick_prepare_arrivals(void);
 int quick_prepare_posted(void);
+int quick_prepare_requests(void);
 
 PyObject *send_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *recv_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *sendrecv_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *isend_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *irecv_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *finish(PyObject *self, PyObject *requests);
 
 #endif

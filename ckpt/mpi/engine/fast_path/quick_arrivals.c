@@ -2,7 +2,7 @@
 
 #include "quick.h"
 
-static PyObject *deque_append, *name_posted, *name_messages;
+static PyObject *name_posted, *name_messages;
 
 /* ---- a short look ---------------------------------------------------------------------------------------------------------- */
 
@@ -20,10 +20,9 @@ static int only_waits(PyObject *engine)
     return !some;
 }
 
-/* Look while nothing else is to be done, until the channel has a message.  0, or -1 with an exception. */
-static int look_while_waiting(PyObject *engine, PyObject *channel)
+static int look_on(PyObject *engine, int (*waits)(PyObject *with), PyObject *with)
 {
-    while (!Py_SIZE(GET(channel, CHANNEL_MESSAGES)) && GET(engine, ENGINE_GUARD) == Py_None && only_waits(engine)) {
+    while (waits(with) && GET(engine, ENGINE_GUARD) == Py_None && only_waits(engine)) {
         PyObject *look = Py_NewRef(GET(engine, ENGINE_LOOK)), *found = PyObject_CallNoArgs(look);
         int has_come = found ? PyObject_IsTrue(found) : -1;
         Py_DECREF(look);
@@ -33,19 +32,29 @@ static int look_while_waiting(PyObject *engine, PyObject *channel)
     return 0;
 }
 
-/* A short look for a message of a channel, which has none.  0, or -1 with an exception. */
-static int look_for(PyObject *engine, PyObject *channel, int has_memory)
+int look_while(PyObject *engine, int (*waits)(PyObject *with), PyObject *with)
 {
-    PyObject *messages = GET(channel, CHANNEL_MESSAGES), *lock = GET(engine, ENGINE_LOCK);
-    if (!messages || (PyObject *)Py_TYPE(messages) != quick_deque || GET(engine, ENGINE_LOOK) == Py_None || !lock) return 0;
+    PyObject *lock = GET(engine, ENGINE_LOCK);
+    if (GET(engine, ENGINE_LOOK) == Py_None || !lock) return 0;
     int taken = take_if_free(lock);
     if (taken <= 0) return taken; /* not free: somebody else makes progress, and Python waits for the lock */
     Py_INCREF(lock);
-    if (has_memory) Py_XSETREF(GET(engine, ENGINE_AHEAD), Py_NewRef(channel));
-    int failed = look_while_waiting(engine, channel);
-    if (has_memory) Py_XSETREF(GET(engine, ENGINE_AHEAD), Py_NewRef(Py_None));
+    int failed = look_on(engine, waits, with);
     if (let_go(lock)) failed = -1;
     Py_DECREF(lock);
+    return failed;
+}
+
+static int has_none(PyObject *channel) { return !Py_SIZE(GET(channel, CHANNEL_MESSAGES)); }
+
+/* A short look for a message of a channel, which has none.  0, or -1 with an exception. */
+static int look_for(PyObject *engine, PyObject *channel, int has_memory)
+{
+    PyObject *messages = GET(channel, CHANNEL_MESSAGES);
+    if (!messages || (PyObject *)Py_TYPE(messages) != quick_deque) return 0;
+    if (has_memory) Py_XSETREF(GET(engine, ENGINE_AHEAD), Py_NewRef(channel));
+    int failed = look_while(engine, has_none, channel);
+    if (has_memory) Py_XSETREF(GET(engine, ENGINE_AHEAD), Py_NewRef(Py_None));
     return failed;
 }
 
@@ -76,7 +85,7 @@ static int put(PyObject *channel, PyObject *serial, PyObject *data)
     PyObject *entry = PyTuple_Pack(2, serial, data);
     if (!entry) return -1;
     PyObject *args[] = {messages, entry};
-    PyObject *done = PyObject_Vectorcall(deque_append, args, 2, NULL);
+    PyObject *done = PyObject_Vectorcall(quick_append, args, 2, NULL);
     Py_DECREF(entry);
     Py_XDECREF(done);
     if (!done) return -1;
@@ -201,7 +210,7 @@ PyMethodDef quick_arrival_functions[] = {
 
 int quick_prepare_arrivals(void)
 {
-    return (deque_append = PyObject_GetAttrString(quick_deque, "append")) && (name_posted = PyUnicode_InternFromString("posted")) &&
+    return (name_posted = PyUnicode_InternFromString("posted")) &&
                    (name_messages = PyUnicode_InternFromString("on_messages"))
                ? 0
                : -1;

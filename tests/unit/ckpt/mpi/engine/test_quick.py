@@ -24,6 +24,7 @@ from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.engine import Engine
 from ckpt.mpi.engine.matching import Channel
 from ckpt.mpi.engine.pickling import Pickle
+from ckpt.mpi.requests.request import Request
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
 from ckpt.transport.protocol.window import SendWindow
 
@@ -117,6 +118,9 @@ def in_python(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(quick, "send_buffer", quick._send_buffer)
     patch.setattr(quick, "recv_buffer", quick._recv_buffer)
     patch.setattr(quick, "sendrecv_buffer", quick._sendrecv_buffer)
+    patch.setattr(quick, "isend_buffer", quick._send_buffer)
+    patch.setattr(quick, "irecv_buffer", quick._irecv_buffer)
+    patch.setattr(quick, "finish", quick._nothing_is_done)
     patch.setattr("ckpt.mpi.engine.engine.sort_in", quick._sort_in)
 
 
@@ -299,7 +303,7 @@ def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_short_way_is_taken_for_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: dict[str, list[Any]] = {"send_buffer": [], "recv_buffer": []}
+    taken: dict[str, list[Any]] = {"send_buffer": [], "recv_buffer": [], "isend_buffer": [], "finish": []}
     for name, results in taken.items():
         monkeypatch.setattr(quick, name, noting(getattr(quick, name), results))
     pair = Pair()
@@ -314,7 +318,9 @@ def test_the_short_way_is_taken_for_buffers(monkeypatch: pytest.MonkeyPatch) -> 
         into[:] = 0
         two.Recv([into, DOUBLE] if number % 2 else into, 0, 0)
         assert (into == data).all()
-    assert taken["send_buffer"].count(None) >= 27  # the first has no route
+    assert taken["send_buffer"].count(None) >= 18  # the first has no route
+    assert len(taken["isend_buffer"]) == 10 and all(type(each) is Request for each in taken["isend_buffer"])
+    assert taken["finish"] == [True] * 10
     assert taken["recv_buffer"].count(True) >= 29
 
 
