@@ -1,7 +1,7 @@
 """Point-to-point messages of buffers (upper-case names), without pickling.
 
-A small send is copied behind its envelope and is done at once. A large one (`Engine.send_memory`) is passed to the transport
-by reference. It is done when the message is acknowledged, because until then the transport may read the program's memory.
+A small send is copied behind its envelope and is done at once. A large one (`Engine.send_memory`) is passed by reference. It is
+done when the message is acknowledged, because until then the transport may read the program's memory.
 A received message is copied once, into the program's buffer; a large one from the memory of its sender, if the receive
 waits for it and the sender is on this host (`Engine.place`).
 """
@@ -51,16 +51,14 @@ class BufferMessages(CommBase):
         if failure is not None:
             return failure
         sequence = self._engine.send_memory(dst, head, spec)
-        if sequence is None:
-            return Done()
-        return BufferSend(self._engine, self._shared, dst, sequence)
+        return Done() if sequence is None else BufferSend(self._engine, self._shared, dst, sequence)
 
     def _failed_send(self, dst: int) -> FailedOperation | None:
         """The operation for a send that cannot begin: the communicator is revoked, or `dst` has failed. Else None."""
         if self._shared.revoked:
             return FailedOperation(self._shared, MpiException(ERR_REVOKED, "the communicator is revoked"))
-        known = self._engine.failed_ranks.known
-        return FailedOperation(self._shared, self._engine.failed_ranks.failure(dst)) if dst in known else None
+        failed = self._engine.failed_ranks
+        return FailedOperation(self._shared, failed.failure(dst)) if dst in failed.known else None
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer. Returns when the program may reuse the buffer."""
@@ -102,9 +100,9 @@ class BufferMessages(CommBase):
         """Send a copy of a buffer. Never waits."""
         route = self._route(dest, tag)
         if route is not None:
-            spec = simple(buf, writable=False)
+            data = bytes(simple(buf, writable=False).read())
             with self._engine.lock:
-                self._put(route[0], route[1], bytes(spec.read()))
+                self._put(*route, data)
 
     def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer and wait until a receive has matched it."""
@@ -131,8 +129,7 @@ class BufferMessages(CommBase):
                 return message
             with engine.lock:
                 if message is False:
-                    spec = simple(buf, writable=False)
-                    operation: Operation = self._start_send(spec, route[0], route[1])
+                    operation: Operation = self._start_send(simple(buf, writable=False), *route)
                 elif (failure := self._failed_send(route[0])) is not None:
                     operation = failure
                 else:
@@ -235,9 +232,9 @@ class BufferMessages(CommBase):
                 source, tag = argument(source), argument(tag)
             if (request := quick.irecv_buffer(self, buf, source, tag)) is not False:
                 return request  # type: ignore[no-any-return]
-            spec = EMPTY if source == PROC_NULL else simple(buf, writable=True)
-            with self._engine.lock:
-                return Request._make(self._engine, self._start_recv(spec, source, tag))
+            spec, engine = EMPTY if source == PROC_NULL else simple(buf, writable=True), self._engine
+            with engine.lock:
+                return Request._make(engine, self._start_recv(spec, source, tag))
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
