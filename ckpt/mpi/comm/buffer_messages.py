@@ -1,7 +1,7 @@
 """Point-to-point messages of buffers (upper-case names), without pickling.
 
-A small send is copied behind its envelope and is done at once. A large one (`Engine.send_memory`) is passed by reference. It is
-done when the message is acknowledged, because until then the transport may read the program's memory.
+A small send is copied behind its envelope and is done at once. A large one (`Engine.send_memory`) is passed by reference.
+It is done when the message is acknowledged, because until then the transport may read the program's memory.
 A received message is copied once, into the program's buffer; a large one from the memory of its sender, if the receive
 waits for it and the sender is on this host (`Engine.place`).
 """
