@@ -184,7 +184,9 @@ def test_the_command_imports_nothing_that_only_ranks_need(tmp_path: Path) -> Non
 def test_a_module_in_c_that_was_not_built_again_is_named_with_the_remedy(tmp_path: Path) -> None:
     """After a `git pull` without a build the agent ended with a bare traceback: "module 'ckpt.mpi.engine._quick' has no
     attribute 'send_buffer'"."""
-    write_app(tmp_path, "from ckpt.mpi.engine import _quick\ndel _quick.send_buffer\n", "sitecustomize.py")
+    name = "ckpt.mpi.engine._quick"
+    stale_module = f"import sys, types\nsys.modules['{name}'] = types.ModuleType('{name}')\n"
+    write_app(tmp_path, stale_module, "sitecustomize.py")
     stale = {**environment(), "PYTHONPATH": str(tmp_path)}
     run = run_ckpt("run", "-n", "1", "--job", tmp_path / "job", write_app(tmp_path, ""), env=stale)
     assert run.returncode == 1
