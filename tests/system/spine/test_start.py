@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Collection
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +186,8 @@ def test_a_module_in_c_that_was_not_built_again_is_named_with_the_remedy(tmp_pat
     """After a `git pull` without a build the agent ended with a bare traceback: "module 'ckpt.mpi.engine._quick' has no
     attribute 'send_buffer'"."""
     name = "ckpt.mpi.engine._quick"
-    stale_module = f"import sys, types\nsys.modules['{name}'] = types.ModuleType('{name}')\n"
-    write_app(tmp_path, stale_module, "sitecustomize.py")
+    former = f"import sys, types\nformer = types.ModuleType('{name}')\nformer.__file__ = '_quick{EXTENSION_SUFFIXES[0]}'\n"
+    write_app(tmp_path, f"{former}sys.modules['{name}'] = former\n", "sitecustomize.py")
     stale = {**environment(), "PYTHONPATH": str(tmp_path)}
     run = run_ckpt("run", "-n", "1", "--job", tmp_path / "job", write_app(tmp_path, ""), env=stale)
     assert run.returncode == 1
