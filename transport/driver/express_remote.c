@@ -2,8 +2,8 @@
    DirectWire.receive, Endpoint.receive and Endpoint.delivered do with its frame of three parts (transport/wires/directwire.py), on the
    very objects of transport/protocol.
 
-   Ordinary is a message in one fragment.  On its way out nothing else waits to be sent.  When it comes it is next in order.  All else, every failure to read included, is left to Python, and nothing has changed then but that
-   memory, which the program may not read yet. */
+   Ordinary is a message in one fragment.  On its way out nothing else waits to be sent.  When it comes it is next in order.  All else,
+   every failure to read included, is left to Python, and nothing has changed then but memory that the program may not read yet. */
 
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
