@@ -43,7 +43,7 @@ static PyObject *name_fill;
 
 static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine",      "Channel",  "Context",
                                                   "Matcher",  "FailedRanks", "Exchange", "Op",       "Receive",
-                                                  "BufferSpec", "Done",     "Request"};
+                                                  "BufferSpec", "Done",     "BufferSend",   "Request"};
 static const struct {
     int cls;
     const char *name;
@@ -52,7 +52,7 @@ static const struct {
     {SHARED, "closed"}, {SHARED, "broken"}, {SHARED, "exchange"},
     {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"}, {ENGINE, "choices"},
     {ENGINE, "lock"}, {ENGINE, "runnable"}, {ENGINE, "look"}, {ENGINE, "handlers"}, {ENGINE, "failed_ranks"}, {ENGINE, "matcher"},
-    {ENGINE, "debts"}, {ENGINE, "ahead"},
+    {ENGINE, "debts"}, {ENGINE, "ahead"}, {ENGINE, "progress"},
     {CHANNEL, "messages"}, {CHANNEL, "source"}, {CHANNEL, "tag"}, {CHANNEL, "src"}, {CHANNEL, "context"},
     {CHANNEL, "posted"},
     {CONTEXT, "order"}, {CONTEXT, "wild"}, {CONTEXT, "number"},
@@ -65,6 +65,7 @@ static const struct {
     {RECEIVE, "context"}, {RECEIVE, "slot"}, {RECEIVE, "codec"},
     {SPEC, "obj"}, {SPEC, "offset"}, {SPEC, "nbytes"}, {SPEC, "dense"}, {SPEC, "count"}, {SPEC, "datatype"},
     {DONE, "done"}, {DONE, "cancelled"}, {DONE, "error"}, {DONE, "source"}, {DONE, "tag"}, {DONE, "nbytes"},
+    {SENT, "done"}, {SENT, "error"}, {SENT, "engine"}, {SENT, "dst"}, {SENT, "sequence"},
     {REQUEST, "_engine"}, {REQUEST, "_kept"}, {REQUEST, "_operation"}, {REQUEST, "_recipe"},
 };
 PyTypeObject *classes[CLASSES];

@@ -1,12 +1,12 @@
 /* Requests of buffers: the ordinary cases of `BufferMessages.Isend` and `Irecv`, of `Request.Wait` and `Waitall`; for the module `_quick`.
 
-   Ordinary is a send that is done at once, and a receive that only one channel can match, of which no message has come yet, into a
+   Ordinary is a send that is done at once, or whose memory is read, and a receive that only one channel can match, of which no message has come yet, into a
    contiguous buffer of plain numbers.  Their requests are done when the calls that wait for them return, or soon after.  All else, every error
    included, is left to Python, and nothing has changed then but what a look has brought. */
 
 #include "quick.h"
 
-static PyObject *zero, *no_source, *no_tag, *numbers; /* `numbers`: the datatypes of plain numbers by format, of buffers.py */
+static PyObject *zero, *no_source, *no_tag, *name_acked, *numbers; /* `numbers`: the datatypes of plain numbers by format, of buffers.py */
 
 /* ---- making them ----------------------------------------------------------------------------------------------------------- */
 
@@ -147,20 +147,39 @@ PyObject *irecv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssiz
 
 /* ---- waiting for them ------------------------------------------------------------------------------------------------------ */
 
-/* Is this a receive into a buffer, or a send that was done at once, without an error? */
+/* Is this a receive into a buffer, or a send of one, without an error? */
 static int is_ordinary(PyObject *operation)
 {
     if (IS(operation, DONE)) return GET(operation, DONE_ERROR) == Py_None;
+    if (IS(operation, SENT)) return GET(operation, SENT_ERROR) == Py_None;
     return IS(operation, RECEIVE) && GET(operation, RECEIVE_ERROR) == Py_None && GET(operation, RECEIVE_OWNER) == Py_None &&
            IS(GET(operation, RECEIVE_TARGET), SPEC);
 }
 
-static int waits_for(PyObject *receive) { return GET(receive, RECEIVE_DONE) == Py_False; }
+/* BufferSend.poll, where nothing has failed. */
+static int waits_for_reader(PyObject *sent)
+{
+    PyObject *engine = GET(sent, SENT_ENGINE), *failed = IS(engine, ENGINE) ? GET(engine, ENGINE_FAILED) : NULL;
+    PyObject *known_failed = IS(failed, FAILED) ? GET(failed, FAILED_KNOWN) : NULL;
+    if (GET(sent, SENT_DONE) != Py_False) return 0;
+    if (!known_failed || !PyAnySet_Check(known_failed) || PySet_GET_SIZE(known_failed)) return 1;
+    PyObject *acked = PyObject_CallMethodOneArg(GET(engine, ENGINE_PROGRESS), name_acked, GET(sent, SENT_DST));
+    int is_read = acked ? PyObject_RichCompareBool(acked, GET(sent, SENT_SEQUENCE), Py_GT) : -1;
+    if (is_read < 0) PyErr_Clear();
+    if (is_read > 0) Py_XSETREF(GET(sent, SENT_DONE), Py_NewRef(Py_True));
+    Py_XDECREF(acked);
+    return is_read <= 0;
+}
+
+static int waits_for(PyObject *operation)
+{
+    return IS(operation, SENT) ? waits_for_reader(operation) : IS(operation, RECEIVE) && GET(operation, RECEIVE_DONE) == Py_False;
+}
 
 /* Is an ordinary operation done, perhaps after a short look?  -1 with an exception. */
 static int is_done(PyObject *engine, PyObject *operation)
 {
-    if (IS(operation, DONE) || !waits_for(operation)) return 1;
+    if (!waits_for(operation)) return 1;
     if (!IS(engine, ENGINE) || look_while(engine, waits_for, operation)) return PyErr_Occurred() ? -1 : 0;
     return !waits_for(operation);
 }
@@ -172,7 +191,7 @@ static int are_ordinary(PyObject *const *requests, Py_ssize_t count, int done)
         if (!IS(requests[i], REQUEST) || GET(requests[i], REQUEST_KEPT) != Py_None) return 0;
         PyObject *operation = GET(requests[i], REQUEST_OPERATION);
         if (operation == Py_None) continue;
-        if (!is_ordinary(operation) || (done && IS(operation, RECEIVE) && waits_for(operation))) return 0;
+        if (!is_ordinary(operation) || (done && waits_for(operation))) return 0;
     }
     return 1;
 }
@@ -207,5 +226,5 @@ int quick_prepare_requests(void)
     no_source = module ? PyObject_GetAttrString(module, "ANY_SOURCE") : NULL;
     no_tag = module ? PyObject_GetAttrString(module, "ANY_TAG") : NULL;
     Py_XDECREF(module);
-    return no_source && no_tag && (zero = PyLong_FromLong(0)) ? 0 : -1;
+    return no_source && no_tag && (name_acked = PyUnicode_InternFromString("acked")) && (zero = PyLong_FromLong(0)) ? 0 : -1;
 }

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from ckpt import MPI
-from ckpt.mpi.base.errors import MpiException
+from ckpt.mpi.base.errors import MpiException, PeerFailed
 from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.datatypes.buffers import simple
 from ckpt.mpi.engine import quick
+from ckpt.mpi.engine.operations import BufferSend
 from ckpt.mpi.requests.request import Request
 from tests.seeds import seed_of_the_commit
 from tests.unit.ckpt.mpi.engine.test_quick import Pair, in_python
@@ -138,6 +139,29 @@ def test_what_is_not_done_is_not_completed() -> None:
     assert done and pending
     assert quick.finish([done]) is True and not done
     assert quick.finish((done, MPI.REQUEST_NULL)) is True
+
+
+def test_a_send_that_is_read_from_the_memory_of_the_program_is_done_when_it_is_acknowledged() -> None:
+    pair, one, two = connected()
+    one._engine.direct = {1}
+    request = one.Isend(np.arange(100_000.0), 1, 7)
+    assert type(request._operation) is BufferSend and quick.finish([request]) is False
+    two.Recv(into := np.zeros(100_000), 0, 7)
+    pair.exchange()
+    operation = request._operation
+    assert quick.finish([request]) is True and not request and operation.done
+    assert into[-1] == 99_999
+
+
+def test_a_send_to_a_rank_that_has_failed_is_left_to_python() -> None:
+    pair, one, _ = connected()
+    one._engine.direct = {1}
+    request = one.Isend(np.zeros(100_000), 1, 7)
+    with pair.ranks[0].lock:
+        one._engine.failed_ranks.add([1])
+    assert quick.finish([request]) is False
+    with pytest.raises(PeerFailed):
+        request.Wait()
 
 
 @pytest.mark.parametrize("kind", ["truncated", "object", "kept", "persistent", "iterator", "none", "other"])
