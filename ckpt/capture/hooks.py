@@ -41,7 +41,7 @@ from sys import modules
 from typing import Any, TypeVar
 
 from ckpt.errors import HookFailed, RegistrationError
-from ckpt.image.files.moved import moved
+from ckpt.image.interface.moved import moved
 from ckpt.undo.selection.kept import keep
 
 __all__ = ["Hook", "Hooks", "name_of"]

@@ -39,10 +39,10 @@ from ckpt.image.dumping import (
     refresh_modules,
 )
 from ckpt.image.errors import ImageError, Refused, RestoreError, Unpicklable, Unsupported, without_frames
-from ckpt.image.files.moved import declare_moved
 from ckpt.image.files.reopen import declare_put_back, wait_for_files, waits_for_files, when_files_are_back
 from ckpt.image.frames.running import available, run_base
 from ckpt.image.frames.stack import Stack, capture
+from ckpt.image.interface.moved import declare_moved
 from ckpt.image.interface.transient import (
     forget,
     learn,

@@ -266,7 +266,7 @@ def _system_exit_code(leaving: SystemExit) -> int:
     if leaving.code is None:
         return 0
     if isinstance(leaving.code, int):
-        return leaving.code & 0xFF
+        return leaving.code & 0xFF if -(1 << 63) <= leaving.code < 1 << 63 else 0xFF  # no C long: -1
     try:
         print(leaving.code, file=sys.stderr)
     except Exception:

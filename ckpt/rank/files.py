@@ -22,8 +22,8 @@ from typing import Any
 from ckpt.capture.context import RankContext
 from ckpt.image.files.descriptors import note_our_directory, note_ours
 from ckpt.image.files.file_notes import FileNote
-from ckpt.image.files.moved import moved
 from ckpt.image.interface.mappings import SHARED, mappings
+from ckpt.image.interface.moved import moved
 from ckpt.image.process import moment
 from ckpt.undo import _watch
 from ckpt.undo.keeping import look

@@ -14,6 +14,7 @@ Not here: the options of `ckpt` itself (`arguments`), and whether another interp
 from __future__ import annotations
 
 import os
+import stat
 
 from ckpt.controller.errors import UsageError
 
@@ -92,10 +93,9 @@ class Command:
                 what = "a module" if self.words[0] == "-m" else "code"
                 raise UsageError(f"{self.words[0]} wants {what} behind it")
             return self
-        if script == "-":
-            raise UsageError(
-                "a program that is read from standard input cannot be started again; name a file"
-            )
+        if script == "-" or _comes_once(script):
+            source = "standard input" if script == "-" else f"a pipe or an open descriptor ({script})"
+            raise UsageError(f"a program that is read from {source} cannot be started again; name a file")
         try:
             with open(script, "rb") as file:
                 self._refuse_others(script, file.readline(512))
@@ -140,6 +140,20 @@ class Command:
             return None
         options, _ = _interpreter_options(line)
         return type(self)([path, *self.words[1:]], line[0], options)
+
+
+def _comes_once(script: str) -> bool:
+    """Whether a path leads to what this process alone has, and other ranks and restarts have not.
+
+    So it is with ``/dev/stdin``, and ``<(…)`` of a shell. By the path: behind it may be a file, and the ranks have another
+    one there, or none.
+    """
+    if os.path.abspath(script).startswith(("/dev/stdin", "/dev/fd/", "/proc/")):
+        return True
+    try:
+        return stat.S_ISFIFO(os.stat(script).st_mode)
+    except OSError:
+        return False
 
 
 def _first_line(path: str) -> bytes:

@@ -172,10 +172,13 @@ def text_unwritten(settings: tuple[Any, ...], before: bytes, at: int, after: byt
 # ---------------------------------------------------------------------- read ahead
 
 
-def bytes_ahead(buffer: io.BufferedReader) -> bytes:
-    """The bytes that the buffer has read and the program has not; they stay where they are."""
+def bytes_ahead(buffer: io.BufferedReader | io.BufferedRandom) -> bytes:
+    """The bytes that the buffer has read and the program has not; they stay where they are, but for a buffer that writes,
+    too: it is behind them then, since its ``peek`` would drop them."""
     with replaced(buffer.raw, {"readinto": lambda target: 0}):
-        return bytes(buffer.peek(1))
+        return bytes(
+            buffer.read1(buffer_nbytes(buffer)) if isinstance(buffer, io.BufferedRandom) else buffer.peek(1)
+        )
 
 
 class _Asked(Exception):
@@ -333,15 +336,22 @@ def make_random_access(
     for at, data in places:
         made.seek(at)
         made.write(data)
-    made.seek(position)
+    if made.tell() != position:  # a seek to where it is would write
+        made.seek(position)
     return made
 
 
-def make_buffer_ahead(cls: Any, raw: Any, ahead: bytes, nbytes: int = io.DEFAULT_BUFFER_SIZE) -> Any:
-    """A buffer of ``nbytes`` that has read ``ahead`` from ``raw`` already."""
-    made = buffer_over(cls, raw, nbytes)
-    if ahead:
-        with replaced(raw, {"readinto": lambda target: _fill(target, ahead)}):
+def make_buffer_ahead(
+    cls: Any, raw: Any, ahead: bytes, nbytes: int = io.DEFAULT_BUFFER_SIZE, position: int | None = None
+) -> Any:
+    """A buffer of ``nbytes`` that has read ``ahead`` from ``raw`` already. ``position``: where this begins in a file, which
+    is not asked for anything: the offset of its descriptor is behind it."""
+    methods: dict[str, Callable[..., Any]] = {"readinto": lambda target: _fill(target, ahead)}
+    if position is not None:
+        methods |= {"tell": lambda: position, "seek": lambda *where: position}
+    with replaced(raw, methods):
+        made = buffer_over(cls, raw, nbytes)
+        if ahead:
             made.peek(1)
     return made
 

@@ -11,7 +11,6 @@ Not here: how the positions are saved (:mod:`ckpt.image.files.open_files`, :mod:
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import fcntl
 import io
@@ -22,7 +21,6 @@ from typing import Any
 
 from ckpt.compat.readers import buffers_of_pair, is_in_use, taken_of_line
 from ckpt.image.files.buffered_data import (
-    STATELESS_CODECS,
     bytes_ahead,
     can_be_caught,
     has_unwritten_bytes,
@@ -32,17 +30,15 @@ from ckpt.image.files.buffered_data import (
 from ckpt.image.files.file_notes import FileNote, completed
 from ckpt.image.files.standard_output import catching
 from ckpt.transport.records import dataclass, replace
+from ckpt.undo.selection.kept import is_kept
 
 __all__ = [
     "HARMLESS_DEVICES",
     "STD_FDS",
     "Opened",
     "Positions",
-    "length_of_rest",
     "memory_file",
     "read_at",
-    "search_encoding",
-    "start_of",
 ]
 
 STD_FDS = (0, 1, 2)
@@ -69,8 +65,9 @@ class Positions:
     kept, because taking a text layer above apart changes what the object itself answers. ``pending``: id of a buffered
     object -> bytes that the object, or a text layer above it, had not written. ``places``: id of such an object that reads,
     too (``r+``) -> at which offsets flushing has written, and what: after a seek within what has been read ahead, that is
-    neither the descriptor's offset nor the program's position. ``ahead``: id of a buffered reader that
-    cannot seek -> bytes that it has read and the program has not.
+    neither the descriptor's offset nor the program's position. ``ahead``: id of a buffered reader -> bytes that it has read
+    and the program has not, if it cannot seek, or the file has changed there since: a program that reads a file and writes
+    it anew goes on with what it had read.
     """
 
     def __init__(
@@ -148,6 +145,7 @@ class Positions:
         self.open(fd)
         # Flushing leads to the end where the file is opened for appending
         before = obj.tell() if isinstance(obj, io.BufferedRandom) else None
+        ahead = self._ahead_of(obj)
         if obj.writable():
             with self.flushing(obj):
                 obj.flush()
@@ -155,7 +153,37 @@ class Positions:
             return None
         position: int = obj.tell() if before is None else before
         self.at[id(obj)] = position
+        if ahead and before is not None:
+            obj.seek(before)
+        # A write goes into what a BufferedRandom has read ahead, and to the file when a seek leaves that
+        if (
+            ahead
+            and not self.pending.get(id(obj))
+            and not (before is None and self._has(fd, position, ahead))
+        ):
+            self.ahead[id(obj)] = ahead
         return position
+
+    def _ahead_of(self, obj: Any) -> bytes:
+        """What a buffer over a file has read ahead. Not of one that writes, too, without fork: it would be behind that. Nor
+        of a file that is to stay as it is."""
+        note = self.opened[obj.raw.fileno()].note
+        if not obj.readable():
+            return b""
+        # Where it has nothing ahead, asking it would write what it holds
+        if isinstance(obj, io.BufferedRandom) and not (self.is_disposable and obj.raw.tell() > obj.tell()):
+            return b""
+        if note.kind not in ("file", "deleted") or is_kept(note.path):
+            return b""
+        return bytes_ahead(obj) if can_be_caught(obj.raw) else b""
+
+    def _has(self, fd: int, position: int, data: bytes) -> bool:
+        """Does the file have this there? If so, it can be read again."""
+        opened = self.opened[fd]
+        try:
+            return read_at(opened.original, position, len(data)) == data
+        except OSError:
+            return True  # reading it is not permitted any more
 
     def end(self, buffer: io.BufferedRandom) -> int:
         """The length of the file below with what the buffer has not written, in bytes. The buffer has been flushed."""
@@ -271,42 +299,3 @@ def _refuse_unwritten(obj: Any, *, is_disposable: bool) -> None:
         )
     if is_unwritten:
         raise PicklingError(f"a BufferedRandom over {type(raw).__name__} holds unwritten bytes: flush it")
-
-
-def start_of(pending: str, before: bytes, encoding: str, errors: str, newline: str | None) -> int | None:
-    """The index of ``before`` from which its bytes, decoded, are the text ``pending``; None: there is none. ``before`` may
-    begin within a character. ``encoding``: of :func:`search_encoding`."""
-    begin = length_of_rest(before, encoding)
-    try:
-        text = before[begin:].decode(encoding, errors)
-    except UnicodeDecodeError:
-        return None
-    at = end = len(text) - len(pending)
-    while newline is None and at >= 0 and (longer := end - text.count("\r\n", at)) != at:
-        at = longer  # each end of line of two characters is one in the text
-    if at < 0:
-        return None
-    found = text[at:]
-    start = len(before) - len(found.encode(encoding, errors))
-    read = found.replace("\r\n", "\n").replace("\r", "\n") if newline is None else found
-    is_right = read == pending and start >= begin and before[start:].decode(encoding, errors) == found
-    return start if is_right else None
-
-
-def search_encoding(encoding: str) -> str | None:
-    """The encoding in which text can be searched for in a file of this encoding, from any character on; None: there is
-    none."""
-    name = codecs.lookup(encoding).name
-    if name == "utf-8-sig":
-        return "utf-8"  # it differs at the beginning of a file only
-    return name if name in STATELESS_CODECS else None
-
-
-def length_of_rest(data: bytes, encoding: str) -> int:
-    """How many bytes at the beginning belong to a character that has begun before: at most three, in UTF-8. ``encoding``:
-    of :func:`search_encoding`."""
-    count = 0
-    if encoding == "utf-8":
-        while count < min(3, len(data)) and data[count] & 0xC0 == 0x80:
-            count += 1
-    return count

@@ -12,7 +12,8 @@ In the child, when the pickler meets a file object (:class:`FileSaver`)
     ==================  ======================================================================================
     FileIO              path, flags, offset; for writers the length; for small files the content
                         (:mod:`ckpt.image.files.saved_files`)
-    buffered objects    their raw file, the logical position, the bytes that are not written yet
+    buffered objects    their raw file, the logical position, the bytes that are not written yet; and what has been read
+                        ahead, where the file has something else there by now
     TextIOWrapper       its buffer and settings, the position of the next character (:mod:`.text_files`)
     standard streams    references; their lengths are in `ckpt.image.process.resources`. File objects of the program over
                         them: with the bytes that are not written yet
@@ -170,7 +171,8 @@ class FileSaver:
         nbytes = buffer_nbytes(obj)
         if id(obj) in self._positions.ahead:
             ahead = self._positions.ahead[id(obj)]
-            return make_buffer_ahead, (type(obj), obj.raw, ahead, max(nbytes, len(ahead)))
+            made = type(obj), obj.raw, ahead, max(nbytes, len(ahead))
+            return make_buffer_ahead, made if position is None else (*made, position)
         if places := self._positions.places.get(id(obj)):
             return make_random_access, (type(obj), obj.raw, position, places, nbytes)
         pending = self._positions.pending.get(id(obj), b"")

@@ -13,8 +13,7 @@
 - Where a restart has still to put files back, that is waited for before the first file is opened: who opens one otherwise
   calls :func:`wait_for_files`.
 - A file that cannot be opened is a :class:`RestoreError` with the path; the loader adds the name of the variable.
-- Bytes that the program had written but not flushed are put into the buffer of their file object, not into the file: other
-  descriptors of the same file may write first.
+- Bytes that were written and not flushed are put into the buffer of their file object: others may write to the file first.
 
 Not here: when files are cut or written (:mod:`ckpt.image.files.cuts`), and locked (:mod:`ckpt.image.files.file_locks`).
 """
@@ -31,8 +30,8 @@ from ckpt.compat.stdlib import decompressing_readers, reader_attributes, rewind
 from ckpt.image.errors import RestoreError
 from ckpt.image.files import cuts, file_locks, numbers
 from ckpt.image.files.file_notes import has_length
-from ckpt.image.files.moved import moved
 from ckpt.image.frames import _frames
+from ckpt.image.interface.moved import moved
 from ckpt.image.reducers.buffers import buffer_over
 from ckpt.image.reducers.rebuild import fill_attributes
 from ckpt.transport.records import dataclass
@@ -263,7 +262,8 @@ def _open_again(saved: SavedFile) -> int:
         return fd
     is_put_back = bool(_put_back) and _put_back[0](moved(saved.path))
     appends_only = is_put_back and saved.flags & os.O_APPEND
-    needed = saved.offset if saved.length is None or appends_only else saved.length
+    most = saved.offset if saved.length is None or appends_only else saved.length
+    needed = most if saved.content is None else min(most, len(saved.content))  # it may have been cut since
     is_another_file = not _is_the_same(status, _frames.born(fd), saved)
     if is_written and saved.content is not None and (is_another_file or status.st_size < needed):
         cuts.put_back(fd, saved.content)

@@ -7,6 +7,8 @@ raises OSError. Both are found by experiment:
   (:mod:`ckpt.image.files.file_positions`).
 - position in a ``for`` loop: the layer's remaining text is read, and the place in the file where this text begins is
   searched for. This uses the object up, so it is done in a forked child only.
+
+What has been read ahead, and is not in the file any more, is saved with the layer (:mod:`.text_places`; not without fork).
 """
 
 from __future__ import annotations
@@ -36,17 +38,10 @@ from ckpt.image.files.buffered_data import (
     text_ahead,
     text_unwritten,
 )
-from ckpt.image.files.file_positions import (
-    STD_FDS,
-    Positions,
-    length_of_rest,
-    memory_file,
-    read_at,
-    search_encoding,
-    start_of,
-)
+from ckpt.image.files.file_positions import STD_FDS, Positions, memory_file
 from ckpt.image.files.reopen import make_closed, make_text
 from ckpt.image.files.standard_output import catching
+from ckpt.image.files.text_places import length_of_rest, place_of_text, search_encoding, start_of
 from ckpt.image.reducers.raw_instances import attributes_of
 
 if TYPE_CHECKING:
@@ -74,7 +69,12 @@ class TextSaver:
         """
         fd = obj.fileno()
         self._positions.open(fd)
-        return self._position(obj, fd, _is_iterated(obj))
+        if not _is_iterated(obj):
+            return obj.tell() if obj.seekable() else None
+        position, taken = self._place(obj, fd, is_iterated=True)
+        if taken is not None:
+            raise PicklingError("the position in a text file cannot be worked out")
+        return position
 
     def reduce(self, pickler: Saver, obj: io.TextIOWrapper) -> Any:
         buffer: Any = obj.buffer
@@ -96,11 +96,17 @@ class TextSaver:
                 obj.flush()
         if obj.writable():
             self._positions.at[id(buffer)] = buffer.tell()
-        position = self._position(obj, raw.fileno(), is_iterated)
+            self._positions.ahead.pop(id(buffer), None)
+        position, taken = self._place(obj, raw.fileno(), is_iterated)
+        newline = self._newline(obj)
+        if taken is not None and obj.writable():
+            raise PicklingError("the position in a text file cannot be worked out")
+        if taken is not None:
+            return make_text_ahead, (buffer, _settings(obj, newline), *taken, attributes)
         read = self._positions.at[id(buffer)] if obj.writable() and obj.readable() else position
         if position is not None and read is not None and read != position:
             _check_read(obj, not skips_characters(position) and read <= self._positions.end(buffer))
-        made = buffer, _settings(obj, self._newline(obj)), position, attributes
+        made = buffer, _settings(obj, newline), position, attributes
         return (make_text, made) if read == position else (make_text_between, (*made, read))
 
     def _reduce_over_python(
@@ -278,38 +284,26 @@ class TextSaver:
         buffer.seek(position)
         return position, newline
 
-    def _position(self, obj: io.TextIOWrapper, fd: int, is_iterated: bool) -> int | None:
-        """The cookie for ``seek`` (:meth:`io.TextIOBase.tell`).
-
-        While a ``for`` loop reads lines ``tell()`` raises OSError; then the cookie is computed from the remaining text.
+    def _place(
+        self, obj: io.TextIOWrapper, fd: int, is_iterated: bool
+    ) -> tuple[int | None, tuple[str, bool] | None]:
+        """The cookie for ``seek`` (:meth:`io.TextIOBase.tell`); while a ``for`` loop reads lines, ``tell()`` raises OSError,
+        and the cookie is computed from the remaining text. Or else that text (:mod:`.text_places`).
         """
         if not obj.seekable():
-            return None
-        if not is_iterated:
-            return obj.tell()
-        if not self._is_disposable:
-            raise PicklingError("a text file in the middle of a for loop needs fork to be saved")
-        encoding = search_encoding(obj.encoding)
-        if encoding is None:
-            raise PicklingError(f"a for loop over a file in encoding {obj.encoding!r} cannot be saved")
-        original = self._positions.opened[fd].original
-        buffer: Any = obj.buffer
-        end: int = buffer.tell()  # the text layer has taken the bytes before this position
-        incomplete = read_at(original, end, 3)  # the decoder may hold the first bytes of a character
-        incomplete = incomplete[: length_of_rest(incomplete, encoding)]
-        with memory_file(b"") as empty, memory_file(incomplete) as tail:
-            os.dup2(empty, fd, inheritable=False)
-            buffer.read()  # drops what the buffer has read ahead
-            os.dup2(tail, fd, inheritable=False)
-            pending = obj.read()
-        errors = obj.errors or "strict"
-        end += len(incomplete)
-        window = len(pending.encode(encoding, errors)) + pending.count("\n") + 4
-        before = read_at(original, max(0, end - window), min(window, end))
-        start = start_of(pending, before, encoding, errors, self._newline(obj))
-        if start is None:
-            raise PicklingError("the position in a text file cannot be worked out")
-        return end - len(before) + start
+            return None, None
+        position, encoding = None if is_iterated else obj.tell(), search_encoding(obj.encoding)
+        if position is None:
+            if not self._is_disposable:
+                raise PicklingError("a text file in the middle of a for loop needs fork to be saved")
+            if encoding is None:
+                raise PicklingError(f"a for loop over a file in encoding {obj.encoding!r} cannot be saved")
+        else:
+            buffer: Any = obj.buffer
+            is_asked = self._is_disposable and not obj.writable() and position <= _OFFSET
+            if not is_asked or encoding is None or position == buffer.tell():
+                return position, None
+        return place_of_text(obj, self._positions, position, encoding, self._newline)
 
     def _newline(self, obj: io.TextIOWrapper) -> str | None:
         """The ``newline`` argument, which has no attribute: found with a probe on a memory file."""

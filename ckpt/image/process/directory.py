@@ -8,7 +8,8 @@ depends on the directory's state when the image was taken:
                             themselves, or a RestoreError names them
     with other files        RestoreError: these files are not in the image
 
-Not here: where it has moved to (:mod:`ckpt.image.files.moved`), temporary directories (:mod:`ckpt.image.stdlib.temporary`).
+Not here: where it has moved to (:mod:`ckpt.image.interface.moved`), temporary directories
+(:mod:`ckpt.image.stdlib.temporary`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from ckpt.image.errors import RestoreError
 from ckpt.image.files import reopen
 from ckpt.image.files.file_notes import FileNote
-from ckpt.image.files.moved import moved
+from ckpt.image.interface.moved import moved
 
 __all__ = ["go_back", "is_there", "note_directory"]
 

@@ -40,7 +40,7 @@ from ckpt.image.errors import Unpicklable
 from ckpt.image.files import cuts, descriptors, numbers, reopen, standard_input, standard_output
 from ckpt.image.files.file_notes import completed
 from ckpt.image.files.file_positions import HARMLESS_DEVICES
-from ckpt.image.files.moved import moved
+from ckpt.image.interface.moved import moved
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel.inspect_raw import package_of
 from ckpt.image.modules import held_locks, search_path, standard_streams

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from ckpt.compat import stdlib
-from ckpt.rank.ending import Ending
+from ckpt.rank.ending import Ending, _system_exit_code
 
 
 @pytest.fixture
@@ -41,3 +42,10 @@ def test_a_hook_of_the_program_gets_the_interrupt(ending: Any, monkeypatch: pyte
     monkeypatch.setattr(sys, "unraisablehook", got.append)
     ending._join_threads()
     assert got[0].exc_type is KeyboardInterrupt
+
+
+@pytest.mark.parametrize("code", [None, 0, 3, 256, 300, -1, True, 1 << 63, 1 << 64, 1 << 70, -(1 << 70)])
+def test_a_code_is_that_of_the_interpreter(code: int | None) -> None:
+    """One of more than 64 bits was cut to its last eight: 1 << 64 was a success."""
+    python = subprocess.run([sys.executable, "-S", "-c", f"raise SystemExit({code})"])
+    assert _system_exit_code(SystemExit(code)) == python.returncode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -50,6 +51,17 @@ def test_options_of_python_that_ranks_cannot_have_are_refused(option: str) -> No
 def test_without_a_program_nothing_is_started(words: list[str]) -> None:
     with pytest.raises(UsageError):
         Command.parse(words).complete()
+
+
+@pytest.mark.parametrize("script", ["/dev/stdin", "/dev/fd/63", "/proc/self/fd/0", "pipe"])
+def test_a_program_that_can_be_read_only_once_is_refused(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 ran what it read there; the other ranks found nothing, ended well, and rank 0 waited for them for ever."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    with pytest.raises(UsageError, match=r"a pipe or an open descriptor \(\S+\) cannot be started again"):
+        Command.parse(["python", script]).complete()
 
 
 def test_a_python_script_on_path_is_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
