@@ -138,6 +138,7 @@ def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[
             type.__setattr__(cls, "__init_subclass__", hook)
     if issubclass(meta, ABCMeta):
         stdlib.make_abstract(made)
+        made.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # its attributes may lead to an instance
     return made
 
 

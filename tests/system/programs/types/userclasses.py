@@ -811,5 +811,22 @@ def enums_over_other_types():
         )
 
 
+@case
+def an_abstract_class_that_leads_to_an_instance_of_its_own():
+    """As the iterators of ``xml.etree.ElementTree.iterparse``: the instance is made before the class is complete."""
+
+    class Endless(collections.abc.Iterator):
+        count = 0
+
+        def __next__(self):
+            self.count += 1
+            return self.count
+
+    made = Endless()
+    Endless.__aaa__ = lambda: made
+    while True:
+        yield next(made), Endless.__aaa__() is made, isinstance(made, collections.abc.Iterator)
+
+
 if __name__ == "__main__":
     main()
