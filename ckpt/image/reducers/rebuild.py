@@ -164,6 +164,13 @@ def type_made_by(function: Callable[[], object]) -> type:
     return type(function())
 
 
+def once(made: list[Any], make: Callable[..., Any], *args: Any) -> Any:
+    """What ``make(*args)`` returns, the first time; then the same again."""
+    if not made:
+        made.append(make(*args))
+    return made[0]
+
+
 def make_instance(cls: type) -> Any:
     return object.__new__(cls)
 

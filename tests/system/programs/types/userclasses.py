@@ -828,5 +828,37 @@ def an_abstract_class_that_leads_to_an_instance_of_its_own():
         yield next(made), Endless.__aaa__() is made, isinstance(made, collections.abc.Iterator)
 
 
+@case
+def a_finalizer_of_an_object_to_which_its_class_leads():
+    """As the iterators of ``xml.etree.ElementTree.iterparse`` in 3.13: the class has a method of a generator, which refers to
+    the object weakly, or a list."""
+    ended = []
+
+    def steps(found):
+        while True:
+            yield found() is not None
+
+    def made(base):
+        class Stepping(base):
+            def __iter__(self):
+                return self
+
+            def __del__(self):
+                ended.append(base.__name__)
+
+        one = Stepping()
+        found = weakref.ref(one)
+        Stepping.__next__ = steps(found).__next__
+        Stepping.itself = found
+        return one
+
+    class Plain:
+        pass
+
+    running = [iter(made(base)) for base in (Plain, set, collections.deque)]
+    while True:
+        yield [next(each) for each in running], [each.itself() is each for each in running], ended
+
+
 if __name__ == "__main__":
     main()
