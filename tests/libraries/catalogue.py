@@ -45,6 +45,19 @@ d = pl.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "x"]})
 ---
 print(d.group_by("b", maintain_order=True).agg(pl.col("a").sum()).to_dict(as_series=False))
 """),
+    Library("polars (in pieces)", "polars", "frames and series in several pieces, expressions, plans", """
+import polars as pl
+a = pl.DataFrame({"a": [1, 2, None], "b": ["x", None, "z"], "c": [[1], [2, 3], None], "d": [{"q": n} for n in range(3)]})
+d = pl.concat([a, a, a], rechunk=False); s, e, p = d["a"], pl.col("a") * 2, a.lazy().filter(pl.col("a") > 1)
+---
+print(d.select(e).sum().rows(), d.n_chunks(), s.chunk_lengths(), s.to_list(), p.collect().rows(), d["d"].to_list())
+"""),
+    Library("polars (SQL)", "polars", "a context of SQL, in Rust", """
+import polars as pl
+c = pl.SQLContext(f=pl.DataFrame({"a": [1, 2]}))
+---
+print(c.execute("select sum(a) from f").collect().item())
+"""),
     Library("pyarrow", "pyarrow", "tables", """
 import pyarrow as pa
 t = pa.table({"a": [1, 2, 3], "b": ["x", "y", None]})

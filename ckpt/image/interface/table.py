@@ -111,6 +111,7 @@ BUILT_IN: Final = {
     "absl": f"{_FRAMEWORKS}.absl:Absl",
     "structlog": f"{_FRAMEWORKS}.structlog:Structlog",
     "igraph": f"{_FRAMEWORKS}.igraph:Igraph",
+    "polars": f"{_FRAMEWORKS}.polars:Polars",
     "shapely": f"{_FRAMEWORKS}.shapely:Shapely",
     "MDAnalysis": f"{_FRAMEWORKS}.mdanalysis:MDAnalysis",
     "pydantic_core": f"{_FRAMEWORKS}.pydantic_core:PydanticCore",
