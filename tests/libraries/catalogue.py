@@ -39,6 +39,16 @@ w = d.a.rolling(2); c = pd.Categorical(list("aba")); pd.set_option("display.prec
 ---
 print(g.sum(), w.sum(), c, d.loc["2020-01-02"].a, pd.get_option("display.precision"))
 """),
+    Library("jax", "jax", "arrays of 64 bits, options, classes that are nodes of trees, devices, compiled functions", """
+import jax, jax.numpy as jnp
+jax.config.update("jax_enable_x64", True)
+class P:
+    def __init__(self, a): self.a = a
+jax.tree_util.register_pytree_node(P, lambda p: ((p.a,), None), lambda _, c: P(*c))
+p, k, d, f = P(jnp.ones(3) / 3), jax.random.key(0), jax.devices()[0], jax.jit(lambda p: P(p.a * 2))
+---
+q = jax.tree_util.tree_map(lambda v: v + 1, f(p)); print(q.a.dtype, q.a.tolist(), jax.random.uniform(k), d in p.a.devices())
+"""),
     Library("polars", "polars", "frames", """
 import polars as pl
 d = pl.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "x"]})

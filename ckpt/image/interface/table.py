@@ -74,7 +74,7 @@ BUILT_IN: Final = {
     "numba": f"{_DATA}.numba:Numba",
     "numba.cuda.cudadrv.devicearray": f"{_PYTORCH}.gpu_arrays:NumbaCuda",
     "cupy": f"{_PYTORCH}.gpu_arrays:Cupy",
-    "jax": f"{_PYTORCH}.gpu_arrays:Jax",
+    "jax": f"{_PYTORCH}.jax_state:Jax",
     "triton.runtime.jit": f"{_PYTORCH}.triton:Triton",
     "torch": f"{_PYTORCH}.library:Torch",
     "torch.cuda": f"{_PYTORCH}.cuda:Cuda",
