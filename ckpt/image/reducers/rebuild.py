@@ -142,9 +142,17 @@ def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[
     return made
 
 
+def _setter_in_c(meta: type) -> Any:
+    """The class whose ``__setattr__`` sets an attribute of a class of this metaclass, without the program's own methods.
+    Metaclasses that are made in C (pybind11's) have one, and the one of ``type`` refuses their classes."""
+    return next(
+        each for each in meta.__mro__ if type(each.__dict__.get("__setattr__")) is types.WrapperDescriptorType
+    )
+
+
 def fill_class(cls: type, state: tuple[dict[str, Any], Any]) -> None:
     attributes, abstract = state
-    set_attribute = (metaclass_of_ctypes(type(cls)) or type).__setattr__
+    set_attribute = (metaclass_of_ctypes(type(cls)) or _setter_in_c(type(cls))).__setattr__
     for key, value in attributes.items():
         set_attribute(cls, key, value)
     if abstract is not None:
