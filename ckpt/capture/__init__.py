@@ -5,8 +5,8 @@
     places                         the looks at the stack; threads: which threads are the program's
     taker                          freezes the port, forks, thaws
     choice                         whether by fork or synchronously; memory, memory_groups: the numbers that decide it
-    writing                        what the forked child does; lesson: what it tells its rank; description: what an image
-                                   says of messages
+    writing                        what the forked child does; children: what its rank knows of it; description: what an
+                                   image says of messages
     hooks                          what a program adds to its checkpoints
     context                        the protocols of what a rank offers to this room
 

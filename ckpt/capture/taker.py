@@ -15,6 +15,7 @@ Not here: when an image is due and where the program can be captured (:mod:`ckpt
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -24,9 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt.capture import memory
+from ckpt.capture.children import REASON, Lesson, StuckWriters
 from ckpt.capture.choice import Choice, choose
 from ckpt.capture.description import extras
-from ckpt.capture.lesson import Lesson
 from ckpt.capture.writing import Writing, report_failure, was_silent, write, write_in_child
 from ckpt.image.interface.registry import libraries
 from ckpt.image.process.signals import declare_deferred
@@ -63,6 +64,7 @@ class Taker:
         self.lesson = Lesson()
         """What an image has failed at: the address of a type, told by who has written it."""
         self._children: dict[int, int] = {}  # pid of an image child -> its epoch
+        self._stuck, self._why_killed = StuckWriters(), dict[int, str]()  # by epoch
         # (epoch, wait status) of children that died without a vote
         self._died: deque[tuple[int, int]] = deque()
 
@@ -331,7 +333,14 @@ class Taker:
     # ------------------------------------------------------------------ children
 
     def reap(self) -> None:
-        """Collect children that have ended, and tell the controller of those that died without a vote."""
+        """Collect children that have ended, and tell the controller of those that died without a vote. End those that wait
+        for ever."""
+        for pid in self._stuck.found(
+            [pid for pid, epoch in list(self._children.items()) if epoch], time.monotonic_ns()
+        ):
+            self._why_killed[self._children.get(pid, 0)] = REASON
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for pid, epoch in list(self._children.items()):
             try:
                 done, status = os.waitpid(pid, os.WNOHANG)
@@ -349,6 +358,9 @@ class Taker:
             except IndexError:
                 break  # the other thread reported it
             number = os.WTERMSIG(status)  # 0: it has ended by itself
+            if why := self._why_killed.pop(epoch, ""):
+                report_failure(self._runtime, epoch, why, "image child")
+                continue
             if number == signal.SIGKILL:  # as a rule by the kernel: no memory
                 self._avoid_fork("the image writer was killed, as it is where memory runs out")
                 self._writer_was_killed = True

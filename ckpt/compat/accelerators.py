@@ -42,6 +42,9 @@ __all__ = [
     "DECIMAL",
     "DIGESTS",
     "ELEMENT_TREE",
+    "PARSE_WHOLE",
+    "SET_EVENTS",
+    "EXPAT",
     "HASHLIB",
     "IO",
     "LZMA",
@@ -139,6 +142,10 @@ SELECT = "select"
 UNNAMED_TYPES = ((SELECT, "poll"),)
 """Types that have the name of a function, which makes their instances without arguments. All versions."""
 ELEMENT_TREE = "_elementtree"
+PARSE_WHOLE, SET_EVENTS = "_parse_whole", "_setevents"
+"""Methods of its ``XMLParser``: by which ``ElementTree.parse`` and ``XMLPullParser`` use it. All versions."""
+EXPAT = ("pyexpat", "xml.parsers.expat")
+"""The module in C, and the one that takes its names from it."""
 PROFILER = "_lsprof"
 TOKENIZER = "_tokenize"
 """The module that has ``TokenizerIter``."""

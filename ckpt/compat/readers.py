@@ -1,9 +1,10 @@
 """Structs of buffers that read (``Modules/_io/bufferedio.c``): the two of a pair; what a buffer knows while a thread is
 inside of one of its calls. What a text layer has taken. Picklers and unpicklers (``Modules/_pickle.c``), members
-of zip files.
+of zip files, builders of trees (``Modules/_elementtree.c``).
 
-For a new minor version: have ``buffered`` and ``rwpair`` kept their fields, and ``PicklerObject`` and ``UnpicklerObject``
-those from ``dispatch_table`` and ``input_len`` on? Those that are used are compared with what Python says of the object.
+For a new minor version: have ``buffered``, ``rwpair`` and ``TreeBuilderObject`` kept their fields, and ``PicklerObject`` and
+``UnpicklerObject`` those from ``dispatch_table`` and ``input_len`` on? Those that are used are compared with what Python
+says of the object.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ __all__ = [
     "is_in_use",
     "parts_of_member",
     "parts_of_pickler",
+    "parts_of_builder",
     "parts_of_unpickler",
+    "put_handlers",
+    "set_parts_of_builder",
     "taken_of_line",
 ]
 
@@ -182,6 +186,68 @@ def _all_words(obj: Any) -> Any:
 def _referred(obj: Any, address: int) -> Any:
     """The object at this address, if ``obj`` refers to it; None: it does not."""
     return next((each for each in gc.get_referents(obj) if id(each) == address), None)
+
+
+# ---------------------------------------------------------------------- xml.etree.ElementTree
+
+_BUILDER_WORDS = 13, 18  # of all versions: the words from ``root`` to ``pi_event_obj``, and all of them
+_STACK, _DEPTH = 5, 6
+BuilderParts = tuple[dict[int, Any], list[Any], bytes]
+"""Of a ``TreeBuilder``: its fields with an object, by number; the elements that are open; the two flags."""
+
+
+def parts_of_builder(builder: Any) -> BuilderParts | None:
+    """None: another layout."""
+    words = _builder_words(builder)
+    if words is None:
+        return None
+    found = {at: _referred(builder, words[at]) for at in _builder_fields() if words[at]}
+    stack, depth = found.pop(_STACK, None), words[_DEPTH]
+    if any(each is None and words[at] != id(None) for at, each in found.items()):
+        return None
+    if type(stack) is not list or not 0 <= depth <= len(stack):
+        return None
+    return found, stack[:depth], (words[17] & 0xFFFF).to_bytes(2, "little")
+
+
+def set_parts_of_builder(builder: Any, parts: BuilderParts) -> bool:
+    """Give a new ``TreeBuilder`` these parts. False: another layout."""
+    from ckpt.compat.memory import put_reference
+
+    words = _builder_words(builder)
+    if words is None:
+        return False
+    found, stack, flags = parts
+    place = id(builder) + HEADER_BYTES
+    for at in _builder_fields():
+        value = (list(stack),) if at == _STACK else (found[at],) if at in found else ()
+        put_reference(place + at * 8, *value)
+    words[_DEPTH] = len(stack)
+    words[17] = words[17] & ~0xFFFF | int.from_bytes(flags, "little")
+    return True
+
+
+def _builder_fields() -> list[int]:
+    return [at for at in range(17) if at != _DEPTH]
+
+
+def _builder_words(builder: Any) -> Any:
+    if instance_bytes(type(builder)) < HEADER_BYTES + 18 * 8:
+        return None
+    return (ctypes.c_ssize_t * 18).from_address(id(builder) + HEADER_BYTES)
+
+
+def put_handlers(parser: Any, before: Any, target: Any) -> None:
+    """The fields of an ``XMLParser`` in C that hold methods of ``before``, for which it was made, get those of
+    ``target``."""
+    from ckpt.compat.memory import put_reference
+
+    methods = {
+        id(each): each for each in gc.get_referents(parser) if getattr(each, "__self__", None) is before
+    }
+    for at, word in enumerate(_all_words(parser)):
+        if word in methods:
+            put_reference(id(parser) + at * 8, getattr(target, methods[word].__name__))
 
 
 # ---------------------------------------------------------------------- zipfile

@@ -22,6 +22,7 @@ __all__ = [
     "instance_dictionary",
     "is_heap",
     "replace_method",
+    "replace_slot",
     "set_instance_dictionary",
     "set_member",
     "unbound",
@@ -30,6 +31,7 @@ __all__ = [
 _OBJECT, _OBJECT_EX, _LONG = 6, 16, 2  # Py_T_OBJECT_EX and the like, of all versions
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_FLAGS_WORD = 21  # place of tp_flags in PyTypeObject
 
 HEADER_BYTES: int = object.__basicsize__
 """Size of the header of each object: reference count and type."""
@@ -101,12 +103,28 @@ def has_hidden_state(cls: type, slots: int, base: type = object) -> bool:
 
 
 def replace_method(cls: type, name: str, method: Any) -> None:
-    """Replace a method of an immutable heap type in C (``_sqlite3.Connection``), whose attributes cannot be set. No method
-    with a slot. All versions."""
+    """Replace a method of an immutable type in C (``_sqlite3.Connection``), whose attributes cannot be set. No method with a
+    slot. All versions."""
     import ctypes
 
     gc.get_referents(cls.__dict__)[0][name] = method
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
+
+
+def replace_slot(cls: type, name: str, method: Any) -> bool:
+    """Replace a method with a slot (``__init__``) of an immutable type in C, as an assignment would if the type allowed it.
+    False: ``tp_flags`` is not where it is in all versions."""
+    import ctypes
+
+    flags = ctypes.c_ulong.from_address(id(cls) + _FLAGS_WORD * _POINTER_BYTES)
+    if flags.value != cls.__flags__:
+        return False
+    flags.value &= ~_IMMUTABLE_TYPE
+    try:
+        setattr(cls, name, method)
+    finally:
+        flags.value |= _IMMUTABLE_TYPE
+    return True
 
 
 def unbound(function: Callable[..., Any], name: str) -> Any:

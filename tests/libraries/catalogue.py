@@ -39,11 +39,34 @@ w = d.a.rolling(2); c = pd.Categorical(list("aba")); pd.set_option("display.prec
 ---
 print(g.sum(), w.sum(), c, d.loc["2020-01-02"].a, pd.get_option("display.precision"))
 """),
+    Library("jax", "jax", "arrays of 64 bits, options, classes that are nodes of trees, devices, compiled functions", """
+import jax, jax.numpy as jnp
+jax.config.update("jax_enable_x64", True)
+class P:
+    def __init__(self, a): self.a = a
+jax.tree_util.register_pytree_node(P, lambda p: ((p.a,), None), lambda _, c: P(*c))
+p, k, d, f = P(jnp.ones(3) / 3), jax.random.key(0), jax.devices()[0], jax.jit(lambda p: P(p.a * 2))
+---
+q = jax.tree_util.tree_map(lambda v: v + 1, f(p)); print(q.a.dtype, q.a.tolist(), jax.random.uniform(k), d in p.a.devices())
+"""),
     Library("polars", "polars", "frames", """
 import polars as pl
 d = pl.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "x"]})
 ---
 print(d.group_by("b", maintain_order=True).agg(pl.col("a").sum()).to_dict(as_series=False))
+"""),
+    Library("polars (in pieces)", "polars", "frames and series in several pieces, expressions, plans", """
+import polars as pl
+a = pl.DataFrame({"a": [1, 2, None], "b": ["x", None, "z"], "c": [[1], [2, 3], None], "d": [{"q": n} for n in range(3)]})
+d = pl.concat([a, a, a], rechunk=False); s, e, p = d["a"], pl.col("a") * 2, a.lazy().filter(pl.col("a") > 1)
+---
+print(d.select(e).sum().rows(), d.n_chunks(), s.chunk_lengths(), s.to_list(), p.collect().rows(), d["d"].to_list())
+"""),
+    Library("polars (SQL)", "polars", "a context of SQL, in Rust", """
+import polars as pl
+c = pl.SQLContext(f=pl.DataFrame({"a": [1, 2]}))
+---
+print(c.execute("select sum(a) from f").collect().item())
 """),
     Library("pyarrow", "pyarrow", "tables", """
 import pyarrow as pa

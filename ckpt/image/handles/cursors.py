@@ -25,13 +25,12 @@ from ckpt.compat import referents, typeobjects
 from ckpt.image.errors import ObjectRefused
 from ckpt.image.interface.library import Library, Reducer
 from ckpt.image.interface.turn import LIMIT_S
-from ckpt.image.reducers.raw_instances import attributes_of, slots_of
+from ckpt.image.reducers.raw_instances import attributes_of, set_attributes, slots_of
 from ckpt.image.stdlib.sqlite import (
     REMAINING,
     function_in,
     has_more_rows,
     owner_of,
-    set_attributes,
     transaction_of,
 )
 

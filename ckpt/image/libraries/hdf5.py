@@ -103,15 +103,30 @@ def reduce_identifier(pickler: Any, identifier: Any) -> Any:
 
 def open_file(path: str, mode: str, is_swmr: bool, settings: dict[str, Any]) -> Any:
     wait_for_files()  # HDF5 opens files in C
-    if mode == "r+":
+    before = _opening_of(path) if os.path.exists(path) else None
+    if before is not None and before.swmr_mode:
+        mode = "r"  # all openings of a process seem to write as soon as one does
+    if mode == "r+" and before is None:
         hdf5_marks.remove_mark(path)
     try:
         file = h5py.File(path, mode, swmr=is_swmr and mode == "r", **settings)
-        if is_swmr and mode == "r+":
+        if is_swmr and not file.swmr_mode:
             file.swmr_mode = True
     except OSError as failure:
         raise RestoreError(f"the HDF5 file {path!r} cannot be opened again: {failure}") from failure
     return file.id
+
+
+def _opening_of(path: str) -> Any:
+    """A file object of this process for that file; None: it is not open yet."""
+    h5f, number = h5py.h5f, os.stat(path)
+    for identifier in (
+        h5f.get_obj_ids(h5f.OBJ_ALL, h5f.OBJ_FILE) if h5f.get_obj_count(h5f.OBJ_ALL, h5f.OBJ_FILE) else ()
+    ):
+        file = h5py.File(identifier)
+        if file.driver == "sec2" and os.path.samestat(os.fstat(identifier.get_vfd_handle()), number):
+            return file
+    return None
 
 
 def file_of(identifier: Any) -> Any:

@@ -36,6 +36,7 @@ from typing import Any, Protocol, TypeVar
 
 from ckpt.image.errors import without_frames
 from ckpt.image.frames import _frames
+from ckpt.image.frames._frames import NULL
 from ckpt.image.frames.suspended import CachedCall
 from ckpt.image.interface.library import Library
 from ckpt.image.interface.registry import libraries
@@ -274,6 +275,8 @@ class ImagePickler(pickle.Pickler):
                 or self._library_reducer(cls)
                 or by_value.reducer_of_instance(self, cls)
             )
+            if self.references.is_user_type(cls) and _frames.lookup(cls, "__del__") is not NULL:
+                reducer = by_value.made_once(reducer)
         self._reducers[cls] = reducer = self.id_tables.noting(cls, reducer)
         return reducer
 

@@ -5,7 +5,7 @@
     shared_memory
     cuda, host_memory,          memory of GPUs, copied before the fork; generators, streams and events on them
     generators, devices
-    gpu_arrays, triton          what other libraries have on GPUs
+    gpu_arrays, triton          what other libraries have on GPUs; jax_state: what jax has in C++ beside its arrays
     distributed                 ``torch.distributed``: no image while there is a process group
 
 Not here: tensors and graphs of gradients (:mod:`ckpt.image.libraries.tensors`, :mod:`ckpt.image.libraries.autograd`).

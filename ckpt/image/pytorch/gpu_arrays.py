@@ -7,13 +7,12 @@ what still is being computed is so by threads that the child does not have.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from ckpt.image.errors import ObjectRefused
 from ckpt.image.interface.library import Library, Reducer
 
-__all__ = ["Cupy", "Jax", "NumbaCuda"]
+__all__ = ["Cupy", "NumbaCuda", "load_jax", "reduce_jax"]
 
 _REMEDY = "no image can hold it; have it as a numpy array meanwhile ({how}, in ckpt.on_checkpoint), or as a tensor of torch"
 
@@ -44,21 +43,7 @@ def _reduce_numba(saver: Any, array: Any) -> Any:
     raise _refused(array, "numba.cuda", "x.copy_to_host()")
 
 
-class Jax(Library):
-    """jax"""
-
-    def before_image(self) -> None:
-        """What runs is waited for: an array that nobody has computed yet never will be in a child."""
-        for array in getattr(self.module, "live_arrays", list)():
-            if not array.is_deleted():
-                array.block_until_ready()
-
-    def reducer_by_base(self, cls: type) -> Reducer | None:
-        base = getattr(sys.modules.get("jax._src.array"), "ArrayImpl", None)
-        return _reduce_jax if isinstance(base, type) and issubclass(cls, base) else None
-
-
-def _reduce_jax(saver: Any, array: Any) -> Any:
+def reduce_jax(saver: Any, array: Any) -> Any:
     if not array.is_deleted() and any(each.platform != "cpu" for each in array.devices()):
         raise _refused(array, "jax", "numpy.asarray(x)")
     if not array.is_deleted() and not array.is_ready():
@@ -66,4 +51,12 @@ def _reduce_jax(saver: Any, array: Any) -> Any:
             array,
             "an array of jax that is still being computed: it was begun after the program had been stopped",
         )
-    return array.__reduce__()
+    return load_jax, array.__reduce__()[:2]
+
+
+def load_jax(make: Any, arguments: tuple[Any, ...]) -> Any:
+    """The array with all of its bits: the program's own setting (``jax_enable_x64``) is put back later."""
+    from jax._src.config import enable_x64  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    with enable_x64(True):
+        return make(*arguments)

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODE_FIELDS",
+    "made_once",
     "reduce_simple_instance",
     "reducer_of_instance",
     "reduce_class",
@@ -213,6 +214,20 @@ def reducer_of_instance(pickler: Saver, cls: type) -> Reducer:
     if base in _SPECIAL_BASES:
         return _SPECIAL_BASES[base]
     return reduce_by_base
+
+
+def made_once(reducer: Reducer) -> Reducer:
+    """The reducer for instances with a finalizer. Where the class leads to the instance, pickle makes the instance twice and
+    drops one, whose finalizer would run: so both are one, by a list that they share."""
+
+    def reduce(pickler: Saver, obj: Any) -> Any:
+        found = reducer(pickler, obj)
+        if type(found) is not tuple:
+            return found
+        make, args, *state = found
+        return rebuild.once, (pickler.shared.setdefault(("once", id(obj)), []), make, *args), *state
+
+    return reduce
 
 
 def _reduce_by_image_hook(pickler: Saver, obj: Any) -> Any:

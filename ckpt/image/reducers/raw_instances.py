@@ -24,6 +24,7 @@ __all__ = [
     "leave_to_pickle",
     "reduce_keys",
     "reduce_raw",
+    "set_attributes",
     "slots_of",
 ]
 
@@ -76,6 +77,15 @@ def attributes_of(obj: Any) -> dict[str, Any] | None:
     except AttributeError:
         return None  # a C type that has a dictionary but no attribute for it: _asyncio.Future
     return found if type(found) is dict else None
+
+
+def set_attributes(
+    obj: Any, attributes: dict[str, Any] | None = None, slots: list[tuple[type, str, Any]] | None = None
+) -> None:
+    if attributes:
+        obj.__dict__.update(attributes)
+    for owner, name, value in slots or ():
+        owner.__dict__[name].__set__(obj, value)
 
 
 def items_of(obj: Any, base: type) -> Any:

@@ -138,12 +138,21 @@ def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[
             type.__setattr__(cls, "__init_subclass__", hook)
     if issubclass(meta, ABCMeta):
         stdlib.make_abstract(made)
+        made.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # its attributes may lead to an instance
     return made
+
+
+def _setter_in_c(meta: type) -> Any:
+    """The class whose ``__setattr__`` sets an attribute of a class of this metaclass, without the program's own methods.
+    Metaclasses that are made in C (pybind11's) have one, and the one of ``type`` refuses their classes."""
+    return next(
+        each for each in meta.__mro__ if type(each.__dict__.get("__setattr__")) is types.WrapperDescriptorType
+    )
 
 
 def fill_class(cls: type, state: tuple[dict[str, Any], Any]) -> None:
     attributes, abstract = state
-    set_attribute = (metaclass_of_ctypes(type(cls)) or type).__setattr__
+    set_attribute = (metaclass_of_ctypes(type(cls)) or _setter_in_c(type(cls))).__setattr__
     for key, value in attributes.items():
         set_attribute(cls, key, value)
     if abstract is not None:
@@ -161,6 +170,13 @@ def register_virtual(cls: type, subclasses: Sequence[type]) -> None:
 
 def type_made_by(function: Callable[[], object]) -> type:
     return type(function())
+
+
+def once(made: list[Any], make: Callable[..., Any], *args: Any) -> Any:
+    """What ``make(*args)`` returns, the first time; then the same again."""
+    if not made:
+        made.append(make(*args))
+    return made[0]
 
 
 def make_instance(cls: type) -> Any:

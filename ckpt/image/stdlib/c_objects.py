@@ -44,7 +44,6 @@ __all__ = [
     "reduce_random",
     "reduce_remaining",
     "reduce_system_random",
-    "refuse_parser",
 ]
 
 # ---------------------------------------------------------------------- regular expressions
@@ -224,14 +223,6 @@ _PICKLER_REFUSED = (
 
 def reduce_struct(pickler: Saver, obj: struct.Struct) -> Any:
     return type(obj), (obj.format,)
-
-
-def refuse_parser(pickler: Saver, obj: Any) -> Any:
-    raise PicklingError(
-        f"a parser of XML ({type(obj).__qualname__}; ElementTree.iterparse, XMLPullParser, xml.sax) in the middle of its "
-        "text cannot be saved: its place is in the memory of expat; read the text as a whole (ElementTree.parse), or parts "
-        "of it one after the other, each with a parser of its own"
-    )
 
 
 def reduce_json_scanner(pickler: Saver, obj: Any) -> Any:

@@ -34,7 +34,7 @@ from ckpt.compat import referents, threads, typeobjects
 from ckpt.image.errors import RestoreError
 from ckpt.image.files.reopen import wait_for_files
 from ckpt.image.frames import _frames
-from ckpt.image.reducers.raw_instances import attributes_of, slots_of
+from ckpt.image.reducers.raw_instances import attributes_of, set_attributes, slots_of
 from ckpt.image.threads.restart import call_later_in
 from ckpt.transport.records import NamedTuple
 
@@ -48,7 +48,6 @@ __all__ = [
     "record_definitions",
     "reduce_connection",
     "reduce_row",
-    "set_attributes",
     "transaction_of",
 ]
 
@@ -367,15 +366,6 @@ def fill_connection(connection: sqlite3.Connection, state: tuple[Any, ...]) -> N
     if owner is not None:
         call_later_in(owner, threads.own_sqlite, connection)
     set_attributes(connection, *attributes)
-
-
-def set_attributes(
-    obj: Any, attributes: dict[str, Any] | None = None, slots: list[tuple[type, str, Any]] | None = None
-) -> None:
-    if attributes:
-        obj.__dict__.update(attributes)
-    for owner, name, value in slots or ():
-        owner.__dict__[name].__set__(obj, value)
 
 
 def make_closed() -> sqlite3.Connection:

@@ -27,8 +27,6 @@ __all__ = [
     "Compression",
     "Decimal",
     "Digests",
-    "ElementTree",
-    "Expat",
     "Locale",
     "Logging",
     "Processes",
@@ -130,13 +128,6 @@ _AWAITABLES = {
 }
 
 
-class Expat(Library):
-    transient_types = ("pyexpat",)
-
-    def reducers(self) -> dict[type, Reducer]:
-        return by_name(self.name, {"XMLParserType": c_objects.refuse_parser})
-
-
 class Threading(Library):
     """``threading.enumerate`` holds all threads for a moment, those of ckpt too (:mod:`ckpt.compat.stdlib`)."""
 
@@ -234,14 +225,6 @@ class Sqlite(Library):
 class Tokenizer(Library):
     def reducers(self) -> dict[type, Reducer]:
         return by_name(accelerators.TOKENIZER, {"TokenizerIter": c_objects.reduce_remaining})
-
-
-class ElementTree(Library):
-    def reducers(self) -> dict[type, Reducer]:
-        """The type of iterators over elements has no name."""
-        make = getattr(self.module, "Element", None)
-        parsers = by_name(self.name, dict.fromkeys(("XMLParser", "TreeBuilder"), c_objects.refuse_parser))
-        return parsers if make is None else {**parsers, type(make("_").iter()): c_objects.reduce_remaining}
 
 
 class Profiles(Library):

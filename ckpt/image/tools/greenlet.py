@@ -22,6 +22,12 @@ __all__ = ["Greenlet"]
 _RUNS_IN_ONE = "the program runs in a greenlet (gevent, eventlet), whose stack lives in C and cannot be saved"
 
 
+_REASON = (
+    "it is alive, and its stack lives in C and cannot be saved; let it end before a checkpoint, or use threads, asyncio or "
+    "generators in its place (salabim: yieldless=False)"
+)
+
+
 class Greenlet(Library):
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -42,7 +48,7 @@ class Greenlet(Library):
             )
         for obj in gc.get_objects():
             if issubclass(type(obj), greenlet_type) and _is_alive(obj):
-                raise Unpicklable(_name(obj), "it is alive, and its stack lives in C and cannot be saved")
+                raise Unpicklable(_name(obj), _REASON)
 
 
 def reduce_greenlet(saver: Any, obj: Any) -> Any:

@@ -168,7 +168,10 @@ SUSPENDED = """
     ("text", "words"),
     [
         (PATCHED_BY_GEVENT, "it has patched the standard library, and its loop and its greenlets live in C"),
-        (SUSPENDED, "it is alive, and its stack lives in C and cannot be saved (a greenlet (work))"),
+        (
+            SUSPENDED,
+            "threads, asyncio or generators in its place (salabim: yieldless=False) (a greenlet (work))",
+        ),
     ],
     ids=["patch_all", "greenlet"],
 )

@@ -317,6 +317,43 @@ def test_hdf5_files_and_data_sets_are_opened_again(start: Start, tmp_path: Path)
     assert job.output(0) == "[0, 1, 4, 9, 16, 25] /run True r+ False\n[0, 1, 4, 9, 16, 25]\n"
 
 
+@pytest.mark.skipif(importlib.util.find_spec("h5py") is None, reason="h5py is not installed")
+@pytest.mark.parametrize("first", ["writer", "reader"])
+def test_a_writer_and_a_reader_of_one_hdf5_file_are_both_there(
+    first: str, start: Start, tmp_path: Path
+) -> None:
+    """Single writer, multiple readers: the openings of one process share what HDF5 knows of the file."""
+    job = run_killed(
+        start,
+        tmp_path,
+        f"""
+        import h5py
+        import ckpt
+        from tools import die_once
+        ckpt.enable()
+        made = h5py.File("store.h5", "w", libver="latest")
+        rows = made.create_dataset("rows", (0,), maxshape=(None,), chunks=(8,), dtype="i8")
+        made.swmr_mode = True
+        reading = h5py.File("store.h5", "r", libver="latest", swmr=True)
+        seen = reading["rows"]
+        writer, reader = (rows, made), (seen, reading)
+        objects = {{"writer": [writer, reader], "reader": [reader, writer]}}["{first}"]
+        del writer, reader, made, reading, rows, seen
+        for i in range(6):
+            (rows, made), (seen, reading) = objects if "{first}" == "writer" else objects[::-1]
+            rows.resize((i + 1,)); rows[i] = i * i; rows.flush(); seen.refresh()
+            del rows, made, reading
+            if i == 2:
+                ckpt.checkpoint()
+            if i == 4:
+                die_once()
+        print(seen[:].tolist())
+        """,
+    )
+    assert job.output(0) == "[0, 1, 4, 9, 16, 25]\n"
+    assert not job.events("line-unusable"), job.report()
+
+
 WRITES = """
         import bz2, gzip, io, lzma, os, sys, time, zipfile
         import ckpt

@@ -62,6 +62,8 @@ import unittest.mock
 import uuid
 import warnings
 import xml.dom.minidom
+import xml.parsers.expat
+import xml.sax
 import xml.etree.ElementTree as ET
 import zoneinfo
 
@@ -865,6 +867,62 @@ def what_is_registered_with_the_standard_library():
             database.execute("select p from t").fetchall(),
             pickle.loads(pickle.dumps(sys.implementation)),
         )
+
+
+class CountingTarget:
+    def __init__(self):
+        self.seen = []
+
+    def start(self, tag, attributes):
+        self.seen.append((tag, attributes))
+
+    def data(self, text):
+        self.seen.append(text)
+
+    def close(self):
+        return len(self.seen)
+
+
+@case
+def xml_parsers_in_the_middle():
+    """Each of them has got a part of a tag, of a text and of a character."""
+    text = "<?xml version='1.0'?><!DOCTYPE r [<!ENTITY e 'of an entity'>]><r xmlns:p='urn:p'>"
+    text += "".join(f"<p:a n='{n}'>\xe4&e;<b/><!-- {n} --></p:a>\n" for n in range(99))
+    pieces = [text.encode()[at : at + 61] for at in range(0, len(text), 61)]
+    target, events = CountingTarget(), ET.XMLPullParser(["start", "end", "start-ns"])
+    parsers = [
+        ET.XMLParser(target=target),
+        ET.XMLParser(),
+        ET.XMLParser(target=ET.TreeBuilder(insert_comments=True)),
+    ]
+    latin = ET.XMLParser(encoding="latin-1")
+    latin.feed(b"<r>\xe4\xc3\xa4")
+    iterated = ET.iterparse(io.BytesIO(text.encode() * 9 + b"</r>"), ["start", "end"])
+    expat = xml.parsers.expat.ParserCreate(namespace_separator="}")
+    told = []
+    expat.StartElementHandler = lambda *found: told.append((*found, expat.CurrentLineNumber))
+    expat.CharacterDataHandler = told.append
+    reader = xml.sax.make_parser()
+    reader.setContentHandler(xml.sax.handler.ContentHandler())
+    reader.getContentHandler().startElement = lambda name, attributes: told.append((name, dict(attributes)))
+    ended = ET.XMLParser()
+    ended.feed("<a>1</a>")
+    root = ended.close()
+    for number, piece in enumerate(pieces):
+        for parser in (*parsers, events, reader):
+            parser.feed(piece)
+        expat.Parse(piece)
+        latin.feed(b"\xe4\xc3\xa4<b/>")
+        heads = [(event, found.tag) for event, found in itertools.islice(iterated, 3)]
+        elements = [(event, getattr(found, "tag", found)) for event, found in events.read_events()]
+        whole = []
+        if number == 3:
+            for parser in parsers:
+                parser.feed(b"".join(pieces[number + 1 :]) + b"</r>")
+            latin.feed(b"</r>")
+            whole = [parser.close() for parser in (*parsers, latin)]
+            whole = [ET.tostring(each) if ET.iselement(each) else each for each in whole]
+        yield heads, elements, target.seen[-3:], told[-4:], expat.CurrentByteIndex, root.text, whole
 
 
 if __name__ == "__main__":

@@ -811,5 +811,54 @@ def enums_over_other_types():
         )
 
 
+@case
+def an_abstract_class_that_leads_to_an_instance_of_its_own():
+    """As the iterators of ``xml.etree.ElementTree.iterparse``: the instance is made before the class is complete."""
+
+    class Endless(collections.abc.Iterator):
+        count = 0
+
+        def __next__(self):
+            self.count += 1
+            return self.count
+
+    made = Endless()
+    Endless.__aaa__ = lambda: made
+    while True:
+        yield next(made), Endless.__aaa__() is made, isinstance(made, collections.abc.Iterator)
+
+
+@case
+def a_finalizer_of_an_object_to_which_its_class_leads():
+    """As the iterators of ``xml.etree.ElementTree.iterparse`` in 3.13: the class has a method of a generator, which refers to
+    the object weakly, or a list."""
+    ended = []
+
+    def steps(found):
+        while True:
+            yield found() is not None
+
+    def made(base):
+        class Stepping(base):
+            def __iter__(self):
+                return self
+
+            def __del__(self):
+                ended.append(base.__name__)
+
+        one = Stepping()
+        found = weakref.ref(one)
+        Stepping.__next__ = steps(found).__next__
+        Stepping.itself = found
+        return one
+
+    class Plain:
+        pass
+
+    running = [iter(made(base)) for base in (Plain, set, collections.deque)]
+    while True:
+        yield [next(each) for each in running], [each.itself() is each for each in running], ended
+
+
 if __name__ == "__main__":
     main()

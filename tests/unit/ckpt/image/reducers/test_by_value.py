@@ -442,3 +442,30 @@ def test_a_type_that_has_a_state_and_no_way_to_make_an_object_is_not_saved_by_it
 
     assert by_value._reduce_by_getstate(Made, Made()) is None
     assert by_value._reduce_by_getstate(MadeByItself, MadeByItself()) == (MadeByItself, (), b"state")
+
+
+def test_a_class_of_the_program_over_one_of_pybind11_gets_its_attributes() -> None:
+    """The metaclass is made in C and has a way of its own to set attributes: a restart failed."""
+    contourpy = pytest.importorskip("contourpy", reason="another Python: its environment has no matplotlib")
+
+    class Own(contourpy.ContourGenerator):  # type: ignore[misc, name-defined]
+        pass
+
+    from ckpt.image.reducers import rebuild
+
+    rebuild.fill_class(Own, ({"limit": 3}, None))
+    assert Own.limit == 3
+
+
+def test_no_setter_of_a_metaclass_of_the_program_runs_for_a_class() -> None:
+    class Meta(type):
+        def __setattr__(cls, name: str, value: object) -> None:
+            raise AssertionError("called")
+
+    class Own(metaclass=Meta):
+        limit: int
+
+    from ckpt.image.reducers import rebuild
+
+    rebuild.fill_class(Own, ({"limit": 3}, None))
+    assert Own.limit == 3

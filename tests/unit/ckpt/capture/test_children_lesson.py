@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ckpt.capture.lesson import Lesson
+from ckpt.capture.children import Lesson
 
 
 def test_a_forked_child_tells_one_number() -> None:
