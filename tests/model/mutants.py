@@ -109,8 +109,8 @@ _add(
         "large messages",
         (
             LEDGER,
-            "if spot is not None and payload.fill(spot.memory):",
-            "if spot is not None and (payload.fill(spot.memory) or True):",
+            "if spot is not None and memory is not None and payload.fill(memory):",
+            "if spot is not None and memory is not None and (payload.fill(memory) or True):",
         ),
     ),
 )

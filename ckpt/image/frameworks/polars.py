@@ -66,7 +66,7 @@ def reduce_flags(saver: Any, flags: Any) -> Any:
 
 def make_series(state: bytes, lengths: list[int] | None = None) -> Any:
     """``lengths``: of the pieces that it had."""
-    import polars
+    import polars  # type: ignore[import-not-found, unused-ignore]
 
     made = polars.Series()._s
     made.__setstate__(state)
@@ -78,7 +78,7 @@ def make_series(state: bytes, lengths: list[int] | None = None) -> Any:
 
 
 def make_flags(values: dict[str, bool]) -> Any:
-    import polars
+    import polars  # type: ignore[import-not-found, unused-ignore]
 
     made = polars.QueryOptFlags()._pyoptflags.copy()
     for name, value in values.items():
@@ -96,7 +96,7 @@ def make_frame(columns: list[Any], height: int) -> Any:
 
 
 def make_expression(state: bytes) -> Any:
-    import polars
+    import polars  # type: ignore[import-not-found, unused-ignore]
 
     made = polars.lit(0)._pyexpr
     made.__setstate__(state)
