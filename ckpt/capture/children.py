@@ -55,9 +55,8 @@ class StuckWriters:
 
     def __init__(self) -> None:
         self._next_ns = 0
-        self._seen: dict[
-            int, tuple[tuple[str, ...], int]
-        ] = {}  # pid -> its times, and since when they are the same
+        self._seen: dict[int, tuple[tuple[str, ...], int]] = {}
+        """By pid: its times, and since when they are the same."""
 
     def found(self, pids: list[int], now_ns: int) -> list[int]:
         """Those of them that are stuck. Quick: it looks once a second."""

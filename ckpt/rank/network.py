@@ -131,9 +131,8 @@ def open_port(
         port.far_counts = watcher.counts
         watcher.on_event = lambda event: port.on_event(event)  # the runtime sets it later
     if rings is not None and plan is None:
-        port.use_rings(
-            rings, far, direct
-        )  # injected faults are for all frames, and the hot way passes them by
+        # injected faults are for all frames, and the hot way passes them by
+        port.use_rings(rings, far, direct)
     return port
 
 

@@ -20,8 +20,8 @@
            .accept(frame, now_ns), .accept_remote(head, pointer, now_ns)
                                                    its parts without rings, for tests
 
-   What is ordinary: express_send.c, express_receive.c, express_remote.c.  Everything else is left to the Python code: `send` calls Endpoint.send, and `look` puts a frame
-   that is not ordinary into `unread`, from where the wire's `receive` returns it next.  Longer frames for other hosts
+   What is ordinary: express_send.c, express_receive.c, express_remote.c.  Everything else is left to the Python code: `send` calls
+   Endpoint.send, and `look` puts a frame that is not ordinary into `unread`, from where the wire's `receive` returns it next.  Longer frames for other hosts
    (FAR_LONGEST) are left to it, too: the port does not look after these, it sleeps.  The state is in the objects of
    transport/protocol, which images, clones and the explorations use; nothing is kept here.
 
@@ -346,7 +346,8 @@ static PyObject *hot_send(PyObject *self, PyObject *const *args, Py_ssize_t coun
     return sequence < 0 ? NULL : PyLong_FromLongLong(sequence);
 }
 
-/* Write the frames of ordinary messages that wait, and acknowledgements.  1: nothing is left to be sent; 0: something is; -1 with an exception. */
+/* Write the frames of ordinary messages that wait, and acknowledgements.  1: nothing is left to be sent; 0: something is; -1 with an
+   exception. */
 static int flush(Hot *hot)
 {
     PyObject *link, *dst = NULL, *common = GET(hot->core.endpoint, ENDPOINT__common);

@@ -113,7 +113,7 @@ typedef struct {
 void express_copy(const Incoming *frame, size_t from, void *to, size_t size);
 
 /* What has come: its source (a rank), and a list of messages, or a long one that was read into memory of the program (`Placed`).  New
-   references, or NULL.  */
+   references, or NULL. */
 typedef struct {
     PyObject *source, *messages, *placed;
 } Arrived;

@@ -59,15 +59,8 @@ one that is gone is there until another one is made at its address, or as long a
 
 _TREE_CALLS = ("feed", "close", accelerators.PARSE_WHOLE, accelerators.SET_EVENTS, "flush")
 _EXPAT_CALLS = (
-    *(
-        "Parse",
-        "ParseFile",
-        "ExternalEntityParserCreate",
-        "SetBase",
-        "SetParamEntityParsing",
-        "UseForeignDTD",
-    ),
-    "SetReparseDeferralEnabled",
+    *("Parse", "ParseFile", "ExternalEntityParserCreate", "SetBase", "SetParamEntityParsing"),
+    *("UseForeignDTD", "SetReparseDeferralEnabled"),
 )
 _ENDED_TREE: list[Call] = [("feed", (b"<a/>",)), ("close", ())]
 _ENDED_EXPAT: list[Call] = [("Parse", (b"<a/>", True))]

@@ -119,12 +119,11 @@ def open_file(path: str, mode: str, is_swmr: bool, settings: dict[str, Any]) -> 
 
 def _opening_of(path: str) -> Any:
     """A file object of this process for that file; None: it is not open yet."""
-    h5f, number = h5py.h5f, os.stat(path)
-    for identifier in (
-        h5f.get_obj_ids(h5f.OBJ_ALL, h5f.OBJ_FILE) if h5f.get_obj_count(h5f.OBJ_ALL, h5f.OBJ_FILE) else ()
-    ):
+    which, status = (h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE), os.stat(path)
+    # where there are none, asking for them fails
+    for identifier in h5py.h5f.get_obj_ids(*which) if h5py.h5f.get_obj_count(*which) else ():
         file = h5py.File(identifier)
-        if file.driver == "sec2" and os.path.samestat(os.fstat(identifier.get_vfd_handle()), number):
+        if file.driver == "sec2" and os.path.samestat(os.fstat(identifier.get_vfd_handle()), status):
             return file
     return None
 

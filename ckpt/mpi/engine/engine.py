@@ -95,19 +95,10 @@ BUSY_SENDS = 32
 """After so many messages a busy rank may be so no more: the next one shows it."""
 
 _NOT_SAVED = frozenset(
-    {
-        "ahead",
-        "boards",
-        "busy",
-        "choices",
-        "codec",
-        "direct",
-        "joined_bytes",
-        "lane",
-        "look",
-        "offers",
-        "tell",
-    }
+    (
+        *("ahead", "boards", "busy", "choices", "codec", "direct"),
+        *("joined_bytes", "lane", "look", "offers", "tell"),
+    )
 )
 
 WORLD_COUNT = 0
@@ -305,9 +296,8 @@ class Engine:
     def on_placed(self, src: int, message: Placed) -> None:
         """A message of world rank `src` was read into the memory that `place` has named. Called with the lock held."""
         channel, receive = self.matcher.by_envelope[message.head], message.spot.receive
-        self.matcher.take_off(
-            receive, channel
-        )  # it is the first that waits, as it was when `place` was asked
+        # it is the first that waits, as it was when `place` was asked
+        self.matcher.take_off(receive, channel)
         nbytes = len(message)
         self.debts[src] += nbytes + DEBT_UNIT
         self.pay(src)

@@ -70,6 +70,9 @@ PyObject *send_now(PyObject *lane, PyObject *dst, PyObject *message);
    memory for a long message, which waits for it (Engine.ahead). */
 PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, int has_memory, PyObject **channel);
 
+/* Is it known of no rank that it has failed?  `engine` is one. */
+int none_has_failed(PyObject *engine);
+
 /* A short look (Engine.look), if the lock of the engine is free, while nothing else is to be done and `waits(with)`.  0, or -1 with an
    exception. */
 int look_while(PyObject *engine, int (*waits)(PyObject *with), PyObject *with);

@@ -6,12 +6,17 @@ static PyObject *name_posted, *name_messages;
 
 /* ---- a short look ---------------------------------------------------------------------------------------------------------- */
 
+int none_has_failed(PyObject *engine)
+{
+    PyObject *failed = GET(engine, ENGINE_FAILED), *ranks = IS(failed, FAILED) ? GET(failed, FAILED_KNOWN) : NULL;
+    return ranks && PyAnySet_Check(ranks) && !PySet_GET_SIZE(ranks);
+}
+
 /* Is waiting all that is left to do?  `engine` is one, and its lock is held. */
 static int only_waits(PyObject *engine)
 {
-    PyObject *failed = GET(engine, ENGINE_FAILED), *known_failed = IS(failed, FAILED) ? GET(failed, FAILED_KNOWN) : NULL;
     PyObject *runnable = GET(engine, ENGINE_RUNNABLE), *handlers = GET(engine, ENGINE_HANDLERS);
-    if (!known_failed || !PyAnySet_Check(known_failed) || PySet_GET_SIZE(known_failed)) return 0;
+    if (!none_has_failed(engine)) return 0;
     if (!runnable || !PyList_CheckExact(runnable) || PyList_GET_SIZE(runnable) || !handlers) return 0;
     PyObject *posted = PyObject_GetAttr(handlers, name_posted);
     int some = posted ? PyObject_IsTrue(posted) : -1;

@@ -1,8 +1,8 @@
 /* Requests of buffers: the ordinary cases of `BufferMessages.Isend` and `Irecv`, of `Request.Wait` and `Waitall`; for the module `_quick`.
 
-   Ordinary is a send that is done at once, or whose memory is read, and a receive that only one channel can match, of which no message has come yet, into a
-   contiguous buffer of plain numbers.  Their requests are done when the calls that wait for them return, or soon after.  All else, every error
-   included, is left to Python, and nothing has changed then but what a look has brought. */
+   Ordinary is a send that is done at once, or whose memory is read, and a receive that only one channel can match, of which no message
+   has come yet, into a contiguous buffer of plain numbers.  Their requests are done when the calls that wait for them return, or soon
+   after.  All else, every error included, is left to Python, and nothing has changed then but what a look has brought. */
 
 #include "quick.h"
 
@@ -85,11 +85,9 @@ static PyObject *spec_of(PyObject *from)
 /* Is a receive from this channel one that is posted, and nothing more? */
 static int is_open(PyObject *comm, PyObject *channel)
 {
-    PyObject *engine = GET(comm, COMM_ENGINE), *failed = GET(engine, ENGINE_FAILED), *matcher = GET(engine, ENGINE_MATCHER);
-    PyObject *known_failed = IS(failed, FAILED) ? GET(failed, FAILED_KNOWN) : NULL, *messages = GET(channel, CHANNEL_MESSAGES);
+    PyObject *engine = GET(comm, COMM_ENGINE), *matcher = GET(engine, ENGINE_MATCHER), *messages = GET(channel, CHANNEL_MESSAGES);
     return messages && (PyObject *)Py_TYPE(messages) == quick_deque && !Py_SIZE(messages) && IS(matcher, MATCHER) &&
-           IS(GET(comm, COMM_CONTEXT), CONTEXT) && GET(comm, COMM_CONTEXT) == GET(channel, CHANNEL_CONTEXT) && known_failed &&
-           PyAnySet_Check(known_failed) && !PySet_GET_SIZE(known_failed);
+           IS(GET(comm, COMM_CONTEXT), CONTEXT) && GET(comm, COMM_CONTEXT) == GET(channel, CHANNEL_CONTEXT) && none_has_failed(engine);
 }
 
 /* Matcher.post, with the lock held.  0; -1 with an exception, and nothing has changed. */
@@ -159,10 +157,9 @@ static int is_ordinary(PyObject *operation)
 /* BufferSend.poll, where nothing has failed. */
 static int waits_for_reader(PyObject *sent)
 {
-    PyObject *engine = GET(sent, SENT_ENGINE), *failed = IS(engine, ENGINE) ? GET(engine, ENGINE_FAILED) : NULL;
-    PyObject *known_failed = IS(failed, FAILED) ? GET(failed, FAILED_KNOWN) : NULL;
+    PyObject *engine = GET(sent, SENT_ENGINE);
     if (GET(sent, SENT_DONE) != Py_False) return 0;
-    if (!known_failed || !PyAnySet_Check(known_failed) || PySet_GET_SIZE(known_failed)) return 1;
+    if (!IS(engine, ENGINE) || !none_has_failed(engine)) return 1;
     PyObject *acked = PyObject_CallMethodOneArg(GET(engine, ENGINE_PROGRESS), name_acked, GET(sent, SENT_DST));
     int is_read = acked ? PyObject_RichCompareBool(acked, GET(sent, SENT_SEQUENCE), Py_GT) : -1;
     if (is_read < 0) PyErr_Clear();
