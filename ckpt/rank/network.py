@@ -166,7 +166,7 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
     """Give the engine its fast paths to the port: for sending, and for a look before a call blocks. Returns the look for a
     program of which several threads wait: by the main thread only, which tells the others of what it has found."""
     from ckpt.mpi.engine.engine import LONGEST_ENVELOPE_BYTES, SEND_CHECK_MASK, SEND_POLL_BYTES
-    from ckpt.mpi.engine.quick import arrivals, make_lane
+    from ckpt.mpi.engine.quick import arrivals, make_lane, placing
 
     def look() -> bool:
         # Not where the call has to do more than wait.
@@ -188,7 +188,7 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
     port.on_messages = arrivals(engine)
     engine.direct = port.direct
     engine.joined_bytes = port.endpoint.config.large_bytes - LONGEST_ENVELOPE_BYTES
-    port.on_place, port.on_placed = engine.place, engine.on_placed
+    port.on_place, port.on_placed = placing(engine)
     if port.boards is not None:
         from ckpt.mpi.slots.exchange import settle_all
 

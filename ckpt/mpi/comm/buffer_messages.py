@@ -67,6 +67,9 @@ class BufferMessages(CommBase):
             message = quick.send_buffer(self, obj, dest, tag)
             if message is None:
                 return
+            if type(message) is BufferSend:
+                self._await_reader(message)
+                return
             if not type(dest) is type(tag) is int:
                 dest, tag = argument(dest), argument(tag)
             route = self._routes.get((dest, tag)) or self._route(dest, tag)
@@ -88,13 +91,19 @@ class BufferMessages(CommBase):
                 return
             with engine.lock:
                 operation = self._start_send(spec, route[0], route[1])
-                if type(operation) is BufferSend:
-                    engine.wait_sent(operation)
-                elif operation.error is None:
+                if type(operation) is not BufferSend and operation.error is None:
                     engine.after_send(route[0], spec.nbytes, self._shared)
-            operation.complete(None)
+            if type(operation) is BufferSend:
+                self._await_reader(operation)
+            else:
+                operation.complete(None)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
+
+    def _await_reader(self, sent: BufferSend) -> None:
+        with self._engine.lock:
+            self._engine.wait_sent(sent)
+        sent.complete(None)
 
     def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a copy of a buffer. Never waits."""
@@ -182,9 +191,11 @@ class BufferMessages(CommBase):
         """Receive into a buffer. A message that is too long is truncated, and raises MpiException (ERR_TRUNCATE)."""
         try:
             obj = exporter(buf) if type(buf) in _SPECS else buf
-            if quick.recv_buffer(self, obj, source, tag, status):
-                return
-            self._recv(buf, source, tag, status)
+            received = quick.recv_buffer(self, obj, source, tag, status)
+            if type(received) is Receive:
+                self._await_message(received, status)
+            elif not received:
+                self._recv(buf, source, tag, status)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -197,11 +208,14 @@ class BufferMessages(CommBase):
     def _recv_into(self, spec: BufferSpec, source: int, tag: int, status: Status | None) -> None:
         if self._recv_at_once(spec, source, tag, status):
             return
-        engine = self._engine
-        with engine.lock:
+        with self._engine.lock:
             receive = self._start_recv(spec, source, tag)
-            if not receive.done:
-                engine.wait_receive(receive)
+        self._await_message(receive, status)
+
+    def _await_message(self, receive: Receive, status: Status | None) -> None:
+        if not receive.done:
+            with self._engine.lock:
+                self._engine.wait_receive(receive)
         if status is not None or receive.error is not None:
             receive.complete(status)
 
@@ -253,7 +267,9 @@ class BufferMessages(CommBase):
             out = exporter(sendbuf) if type(sendbuf) in _SPECS else sendbuf
             into = exporter(recvbuf) if type(recvbuf) in _SPECS else recvbuf
             done = quick.sendrecv_buffer(self, out, dest, sendtag, into, source, recvtag, status)
-            if done is None:
+            if type(done) is Receive:
+                self._await_message(done, status)
+            elif done is None:
                 self._recv(recvbuf, source, recvtag, status)
             if done is not False:
                 return

@@ -30,7 +30,7 @@ from ckpt.mpi.engine.comm_state import CommShared
 from ckpt.mpi.engine.engine import REFERENCE_BYTES, SEND_CHECK_MASK, Engine
 from ckpt.mpi.engine.failures import FailedRanks
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
-from ckpt.mpi.engine.operations import BufferSend, Done, FailedOperation, Operation, Receive
+from ckpt.mpi.engine.operations import BufferSend, Done, FailedOperation, Operation, Receive, Spot
 from ckpt.mpi.requests.request import Request
 from ckpt.mpi.slots.exchange import Exchange
 
@@ -53,6 +53,7 @@ for _known in (
     Done,
     BufferSend,
     Request,
+    Spot,
 ):
     quick.know(_known)
 

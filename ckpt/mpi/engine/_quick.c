@@ -15,6 +15,7 @@
        isend_buffer(comm, buf, dest, tag)   -> a request; False or bytes as send_buffer
        irecv_buffer(comm, buf, source, tag) -> a request; False: nothing is done
        finish(requests)                     -> True: they are done, and null.  False: Python has to wait for them (quick_requests.c)
+       placing(engine)                      -> functions for Engine.place and Engine.on_placed (quick_remote.c)
        dumps(obj), loads(data, start)       pickle.dumps(obj, 5) and pickle.loads; for tests
 
    This module has no state, except for these offsets.  It reads and writes the slots of the same Python objects that the Python code
@@ -43,16 +44,16 @@ static PyObject *name_fill;
 
 static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine",      "Channel",  "Context",
                                                   "Matcher",  "FailedRanks", "Exchange", "Op",       "Receive",
-                                                  "BufferSpec", "Done",     "BufferSend",   "Request"};
+                                                  "BufferSpec", "Done",     "BufferSend",   "Request",  "Spot"};
 static const struct {
     int cls;
     const char *name;
 } slot_names[SLOTS] = {
     {COMM, "_routes"}, {COMM, "_channels"}, {COMM, "_engine"}, {COMM, "_shared"}, {COMM, "_context"},
-    {SHARED, "closed"}, {SHARED, "broken"}, {SHARED, "exchange"},
+    {SHARED, "closed"}, {SHARED, "broken"}, {SHARED, "exchange"}, {SHARED, "revoked"},
     {ENGINE, "codec"}, {ENGINE, "guard"}, {ENGINE, "lane"}, {ENGINE, "taken"}, {ENGINE, "choices"},
     {ENGINE, "lock"}, {ENGINE, "runnable"}, {ENGINE, "look"}, {ENGINE, "handlers"}, {ENGINE, "failed_ranks"}, {ENGINE, "matcher"},
-    {ENGINE, "debts"}, {ENGINE, "ahead"}, {ENGINE, "progress"},
+    {ENGINE, "debts"}, {ENGINE, "ahead"}, {ENGINE, "progress"}, {ENGINE, "direct"}, {ENGINE, "busy"}, {ENGINE, "joined_bytes"},
     {CHANNEL, "messages"}, {CHANNEL, "source"}, {CHANNEL, "tag"}, {CHANNEL, "src"}, {CHANNEL, "context"},
     {CHANNEL, "posted"},
     {CONTEXT, "order"}, {CONTEXT, "wild"}, {CONTEXT, "number"},
@@ -65,8 +66,10 @@ static const struct {
     {RECEIVE, "context"}, {RECEIVE, "slot"}, {RECEIVE, "codec"},
     {SPEC, "obj"}, {SPEC, "offset"}, {SPEC, "nbytes"}, {SPEC, "dense"}, {SPEC, "count"}, {SPEC, "datatype"},
     {DONE, "done"}, {DONE, "cancelled"}, {DONE, "error"}, {DONE, "source"}, {DONE, "tag"}, {DONE, "nbytes"},
-    {SENT, "done"}, {SENT, "error"}, {SENT, "engine"}, {SENT, "dst"}, {SENT, "sequence"},
+    {SENT, "done"}, {SENT, "error"}, {SENT, "engine"}, {SENT, "dst"}, {SENT, "sequence"}, {SENT, "shared"},
+    {SENT, "cancelled"}, {SENT, "source"}, {SENT, "tag"}, {SENT, "nbytes"},
     {REQUEST, "_engine"}, {REQUEST, "_kept"}, {REQUEST, "_operation"}, {REQUEST, "_recipe"},
+    {SPOT, "receive"}, {SPOT, "memory"},
 };
 PyTypeObject *classes[CLASSES];
 Py_ssize_t offsets[SLOTS];
@@ -273,22 +276,26 @@ int take_oldest(PyObject *comm, PyObject *channel, PyObject *data)
     return entry ? 0 : -1;
 }
 
+int tell_status(PyObject *status, PyObject *source, PyObject *tag, PyObject *nbytes)
+{
+    PyObject *args[] = {status, source, tag, nbytes}, *done = PyObject_VectorcallMethod(name_fill, args, 4, NULL);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
 int fill_status(PyObject *status, PyObject *channel, Py_ssize_t size)
 {
     PyObject *nbytes = PyLong_FromSsize_t(size - ENVELOPE);
-    if (!nbytes) return -1;
-    PyObject *args[] = {status, GET(channel, CHANNEL_SOURCE), GET(channel, CHANNEL_TAG), nbytes};
-    PyObject *done = PyObject_VectorcallMethod(name_fill, args, 4, NULL);
-    Py_DECREF(nbytes);
-    Py_XDECREF(done);
-    return done ? 0 : -1;
+    int failed = nbytes ? tell_status(status, GET(channel, CHANNEL_SOURCE), GET(channel, CHANNEL_TAG), nbytes) : -1;
+    Py_XDECREF(nbytes);
+    return failed;
 }
 
 static PyObject *recv(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
     PyObject *channel = count == 4 ? channel_for(args[0], args[1], args[2]) : NULL;
     if (!channel || GET(GET(args[0], COMM_ENGINE), ENGINE_CODEC) != Py_None) return missed();
-    PyObject *data = awaited(args[0], args[1], args[2], 0, &channel), *object = NULL;
+    PyObject *data = awaited(args[0], args[1], args[2], NULL, &channel), *object = NULL;
     if (!data) return PyErr_Occurred() ? NULL : missed();
     /* the channel is kept: unpickling may run code of the program, which may free it */
     int left = take_oldest(args[0], channel, data);
@@ -313,14 +320,14 @@ static PyMethodDef functions[] = {
     {"send_buffer", (PyCFunction)(void (*)(void))send_buffer, METH_FASTCALL,
      "send_buffer(comm, buf, dest, tag, /)\n\n"
      "None: the buffer is sent.  True: it is, and the caller has to look at the backlog.  False: nothing has happened.  bytes: the "
-     "whole message, which the caller has to send."},
+     "whole message, which the caller has to send.  An operation: the caller has to wait for it."},
     {"recv_buffer", (PyCFunction)(void (*)(void))recv_buffer, METH_FASTCALL,
-     "recv_buffer(comm, buf, source, tag, status, /) -> bool\n\n"
-     "Whether a message was received into the buffer; if not, nothing has happened."},
+     "recv_buffer(comm, buf, source, tag, status, /)\n\n"
+     "True: a message was received into the buffer.  False: nothing has happened.  An operation: the caller has to wait for it."},
     {"sendrecv_buffer", (PyCFunction)(void (*)(void))sendrecv_buffer, METH_FASTCALL,
-     "sendrecv_buffer(comm, sendbuf, dest, sendtag, recvbuf, source, recvtag, status, /) -> bool | None\n\n"
-     "Whether a buffer was sent and a message was received.  None: the former only, and the caller has to receive.  False: nothing "
-     "has happened."},
+     "sendrecv_buffer(comm, sendbuf, dest, sendtag, recvbuf, source, recvtag, status, /)\n\n"
+     "True: a buffer was sent and a message was received.  None: the former only, and the caller has to receive.  An operation: the same, "
+     "and the caller has to wait for it.  False: nothing has happened."},
     {"isend_buffer", (PyCFunction)(void (*)(void))isend_buffer, METH_FASTCALL,
      "isend_buffer(comm, buf, dest, tag, /)\n\n"
      "The request of a buffer that is sent.  False: nothing has happened.  bytes: the whole message, which the caller has to send."},
@@ -365,9 +372,9 @@ PyMODINIT_FUNC PyInit__quick(void)
         !(quick_popleft = PyObject_GetAttrString(quick_deque, "popleft")) ||
         !(quick_append = PyObject_GetAttrString(quick_deque, "append")) ||
         !(name_fill = PyUnicode_InternFromString("_fill")) || quick_prepare_arrivals() || quick_prepare_posted() ||
-        quick_prepare_requests() || !(MISS = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) ||
+        quick_prepare_requests() || quick_prepare_remote() || !(MISS = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) ||
         PyModule_AddObjectRef(made, "MISS", MISS) || PyModule_AddFunctions(made, quick_board_functions) ||
-        PyModule_AddFunctions(made, quick_arrival_functions)) {
+        PyModule_AddFunctions(made, quick_arrival_functions) || PyModule_AddFunctions(made, quick_remote_functions)) {
         Py_DECREF(made);
         return NULL;
     }

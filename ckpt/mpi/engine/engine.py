@@ -185,7 +185,8 @@ class Engine:
         self.look: Any = None
         """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
         self.ahead: Channel | None = None
-        """A call looks for a message of this channel before it posts its receive. Not in images."""
+        """A call looks for a message of this channel before it posts its receive. None: no call does, or a long message has come,
+        and waits for the receive. Not in images."""
         self.direct: Container[int] = ()
         """World ranks that read long messages from this process's memory. Not in images."""
         self.busy: dict[int, int] = {}
@@ -290,7 +291,10 @@ class Engine:
         channel = self.matcher.by_envelope.get(head)
         receive = None if channel is None else self.matcher.awaiting(channel)
         if receive is None:
-            return None if channel is None or channel is not self.ahead else SOON
+            if channel is None or channel is not self.ahead:
+                return None
+            self.ahead = None  # the call knows by that
+            return SOON
         return receive.spot(nbytes)
 
     def on_placed(self, src: int, message: Placed) -> None:
@@ -582,3 +586,8 @@ class Engine:
             self.matcher.withdraw(receive)
             raise_if_pending(error)
             raise
+
+    def withdraw(self, receive: Receive) -> None:
+        """Withdraw a receive that has no request. Called without the lock."""
+        with self.lock:
+            self.matcher.withdraw(receive)

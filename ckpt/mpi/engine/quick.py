@@ -10,11 +10,13 @@ Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
     send(comm, obj, dest, tag)         None: the message is sent. True: the same, and the backlog has to be looked at.
                                        False: nothing is done. bytes: the object is pickled to these bytes, but not sent
     recv(comm, source, tag, status)    the object, or MISS: nothing is done. It looks for a message for a short time
-    send_buffer(comm, buf, dest, tag)  None, True, False: the same. bytes: the message with its envelope, which is not sent
+    send_buffer(comm, buf, dest, tag)  None, True, False: the same. bytes: the message with its envelope, which is not sent.
+                                       BufferSend: it is under way, and to be waited for
     recv_buffer(comm, buf, source, tag, status)    True: a message was received into the buffer. False: nothing is done. It
-                                       looks for a message for a short time
+                                       looks for a message for a short time. Receive: it is posted, and to be waited for
     sendrecv_buffer(comm, sendbuf, dest, sendtag, recvbuf, source, recvtag, status)    True: a buffer was sent, and a message
-                                       received. None: the former only, and the receive is left. False: nothing is done
+                                       received. None: the former only, and the receive is left. Receive: the same, and it is
+                                       posted, and to be waited for. False: nothing is done
     isend_buffer(comm, buf, dest, tag) a request: the buffer is sent. False and bytes as send_buffer
     irecv_buffer(comm, buf, source, tag)    a request: the receive is posted. False: nothing is done
     finish(requests)                   True: all are done now, and null. False: they are to be waited for, and completed. It
@@ -23,6 +25,7 @@ Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
                                        channel, or not of type bytes; returns the index of that message. The caller holds
                                        the lock, and no receive is posted
     arrivals(engine)                   a function that does what Engine.on_messages does
+    placing(engine)                    functions that do what Engine.place and Engine.on_placed do
     know(cls)                          registers the offsets of a class's slots
     barrier(comm), exchange(comm, data), share(comm, data, root), allreduce(comm, sendbuf, recvbuf, op)
                                        False: nothing is done. int: this rank has contributed to the collective of this
@@ -53,6 +56,7 @@ __all__ = [
     "isend_buffer",
     "know",
     "make_lane",
+    "placing",
     "recv",
     "recv_buffer",
     "send",
@@ -75,7 +79,7 @@ def _send_buffer(comm: Any, buf: Any, dest: Any, tag: Any) -> Any:
     return False
 
 
-def _recv_buffer(comm: Any, buf: Any, source: Any, tag: Any, status: Any) -> bool:
+def _recv_buffer(comm: Any, buf: Any, source: Any, tag: Any, status: Any) -> Any:
     return False
 
 
@@ -111,6 +115,10 @@ def _arrivals(engine: Engine) -> Callable[[int, list[Any]], None]:
     return engine.on_messages
 
 
+def _placing(engine: Engine) -> tuple[Any, Any]:
+    return engine.place, engine.on_placed
+
+
 def _collective(comm: Any, *args: Any) -> Any:
     return False
 
@@ -127,6 +135,7 @@ except ImportError:
     Lane = None  # type: ignore[assignment, misc]
     send, recv, sort_in, know = _send, _recv, _sort_in, _know
     arrivals: Any = _arrivals
+    placing: Any = _placing
     send_buffer, recv_buffer, sendrecv_buffer = _send_buffer, _recv_buffer, _sendrecv_buffer
     isend_buffer, irecv_buffer = _send_buffer, _irecv_buffer
     finish: Any = _nothing_is_done
@@ -137,6 +146,7 @@ except ImportError:
 else:
     MISS, send, recv, sort_in, know = _quick.MISS, _quick.send, _quick.recv, _quick.sort_in, _quick.know
     send_buffer, recv_buffer, arrivals = _quick.send_buffer, _quick.recv_buffer, _quick.arrivals
+    placing = _quick.placing
     sendrecv_buffer = _quick.sendrecv_buffer
     isend_buffer, irecv_buffer, finish = _quick.isend_buffer, _quick.irecv_buffer, _quick.finish
     barrier, exchange, share, allreduce = _quick.barrier, _quick.exchange, _quick.share, _quick.allreduce

@@ -53,17 +53,18 @@ int look_while(PyObject *engine, int (*waits)(PyObject *with), PyObject *with)
 static int has_none(PyObject *channel) { return !Py_SIZE(GET(channel, CHANNEL_MESSAGES)); }
 
 /* A short look for a message of a channel, which has none.  0, or -1 with an exception. */
-static int look_for(PyObject *engine, PyObject *channel, int has_memory)
+static int look_for(PyObject *engine, PyObject *channel, int *long_waits)
 {
     PyObject *messages = GET(channel, CHANNEL_MESSAGES);
     if (!messages || (PyObject *)Py_TYPE(messages) != quick_deque) return 0;
-    if (has_memory) Py_XSETREF(GET(engine, ENGINE_AHEAD), Py_NewRef(channel));
+    if (long_waits) Py_XSETREF(GET(engine, ENGINE_AHEAD), Py_NewRef(channel));
     int failed = look_while(engine, has_none, channel);
-    if (has_memory) Py_XSETREF(GET(engine, ENGINE_AHEAD), Py_NewRef(Py_None));
+    if (long_waits) *long_waits = GET(engine, ENGINE_AHEAD) != channel; /* Engine.place has been asked for it */
+    if (long_waits) Py_XSETREF(GET(engine, ENGINE_AHEAD), Py_NewRef(Py_None));
     return failed;
 }
 
-PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, int has_memory, PyObject **channel)
+PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, int *long_waits, PyObject **channel)
 {
     PyObject *found = channel_for(comm, source, tag), *data = found ? oldest(found) : NULL;
     PyObject *messages = found ? GET(found, CHANNEL_MESSAGES) : NULL;
@@ -72,7 +73,7 @@ PyObject *awaited(PyObject *comm, PyObject *source, PyObject *tag, int has_memor
     if (!data) {
         PyObject *engine = Py_NewRef(GET(comm, COMM_ENGINE));
         /* what comes may end the communicator, too */
-        if (!look_for(engine, found, has_memory) && channel_for(comm, source, tag) == found) data = oldest(found);
+        if (!look_for(engine, found, long_waits) && channel_for(comm, source, tag) == found) data = oldest(found);
         Py_DECREF(engine);
     }
     if (data)

@@ -1,7 +1,7 @@
 /* Messages of buffers: the ordinary cases of `BufferMessages.Send`, `Isend`, `Recv` and `Sendrecv`, for the module `_quick`.
 
-   Ordinary is a contiguous buffer of plain numbers or bytes, below REFERENCE_BYTES, that is not given with a count or a datatype.
-   All else, every error included, is left to Python.  No buffer stays exported when a function returns. */
+   Ordinary is a contiguous buffer of plain numbers or bytes that is not given with a count or a datatype: below REFERENCE_BYTES, or one
+   that its receiver reads (quick_remote.c).  All else, every error included, is left to Python.  No buffer stays exported when a function returns. */
 
 #include "quick.h"
 
@@ -27,7 +27,9 @@ int export_plain(PyObject *from, Py_buffer *view, int flags)
     return -1;
 }
 
-PyObject *send_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+int runs_code(PyObject *from) { return PyType_HasFeature(Py_TYPE(from), Py_TPFLAGS_HEAPTYPE); }
+
+PyObject *start_send(PyObject *const *args, Py_ssize_t count, int may_be_long)
 {
     PyObject *lane = NULL, *route = count == 4 ? route_of(args[0], args[2], args[3], &lane) : NULL;
     Py_buffer view;
@@ -36,7 +38,8 @@ PyObject *send_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     Py_INCREF(lane);
     PyObject *sent = NULL, *message = NULL, *head = PyTuple_GET_ITEM(route, 1);
     if (export_plain(args[1], &view, PyBUF_FULL_RO)) goto nothing;
-    if (view.len < REFERENCE_BYTES - ENVELOPE) message = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(head) + view.len);
+    Py_ssize_t size = view.len;
+    if (size < REFERENCE_BYTES - ENVELOPE) message = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(head) + view.len);
     if (message) {
         memcpy(PyBytes_AS_STRING(message), PyBytes_AS_STRING(head), (size_t)PyBytes_GET_SIZE(head));
         memcpy(PyBytes_AS_STRING(message) + PyBytes_GET_SIZE(head), view.buf, (size_t)view.len);
@@ -50,6 +53,8 @@ PyObject *send_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
         Py_DECREF(message);
         goto done;
     }
+    if (may_be_long && size >= REFERENCE_BYTES - ENVELOPE) sent = send_by_reference(args[0], route, args[1], size);
+    if (sent) goto done;
 nothing:
     if (!PyErr_Occurred()) sent = Py_NewRef(Py_False);
 done:
@@ -58,13 +63,18 @@ done:
     return sent;
 }
 
-/* May an exporter of this type run code of the program? */
-static int runs_code(PyObject *from) { return PyType_HasFeature(Py_TYPE(from), Py_TPFLAGS_HEAPTYPE); }
+PyObject *send_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *sent = start_send(args, count, 1);
+    return IS(sent, SENT) ? wait_for_reader(sent) : sent;
+}
 
 PyObject *recv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *channel = NULL, *data = count == 5 ? awaited(args[0], args[2], args[3], 1, &channel) : NULL;
+    int waits = 0;
+    PyObject *channel = NULL, *data = count == 5 ? awaited(args[0], args[2], args[3], &waits, &channel) : NULL;
     if (!data && PyErr_Occurred()) return NULL;
+    if (!data && waits) return receive_posted(args[0], args[1], args[2], args[3], args[4]);
     if (!data) Py_RETURN_FALSE;
     Py_buffer view;
     int left = 1, is_open = !export_plain(args[1], &view, PyBUF_FULL);
@@ -94,13 +104,13 @@ PyObject *sendrecv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_s
     Py_buffer view;
     if (count != 8 || !channel_for(args[0], args[5], args[6]) || export_plain(args[4], &view, PyBUF_FULL)) Py_RETURN_FALSE;
     PyBuffer_Release(&view);
-    PyObject *sending[] = {args[0], args[1], args[2], args[3]}, *sent = send_buffer(NULL, sending, 4);
+    PyObject *sending[] = {args[0], args[1], args[2], args[3]}, *sent = start_send(sending, 4, 0);
     if (sent != Py_None && sent != Py_True) { /* no receive may wait for the backlog: it is looked at by other sends */
         Py_XDECREF(sent);
         return sent ? Py_NewRef(Py_False) : NULL;
     }
     Py_DECREF(sent);
     PyObject *receiving[] = {args[0], args[4], args[5], args[6], args[7]}, *received = recv_buffer(NULL, receiving, 5);
-    if (received == Py_False) Py_SETREF(received, Py_NewRef(Py_None));
+    if (received == Py_False) Py_SETREF(received, Py_NewRef(Py_None)); /* or it is posted, for a long one */
     return received;
 }

@@ -9,8 +9,7 @@
 
 static long long any_source, any_tag;
 
-/* A number in a slot.  `bad` is set where there is none. */
-static long long number(PyObject *object, int slot, int *bad)
+long long number(PyObject *object, int slot, int *bad)
 {
     PyObject *found = GET(object, slot);
     int overflow = 0;
@@ -19,9 +18,7 @@ static long long number(PyObject *object, int slot, int *bad)
     return value;
 }
 
-/* Matcher._earliest: the receive that takes the next message of a channel, borrowed, and its place in the list of those with a
-   wildcard, or -1.  NULL: none does.  `bad` is set where that cannot be told here. */
-static PyObject *earliest(PyObject *channel, Py_ssize_t *place, int *bad)
+PyObject *earliest(PyObject *channel, Py_ssize_t *place, int *bad)
 {
     PyObject *posted = GET(channel, CHANNEL_POSTED), *wild = GET(GET(channel, CHANNEL_CONTEXT), CONTEXT_WILD), *best = NULL;
     *place = -1;
@@ -57,7 +54,7 @@ static int export_target(PyObject *receive, Py_ssize_t size, Py_buffer *view, ch
     PyObject *from = GET(target, SPEC_OBJ);
     long long offset = number(target, SPEC_OFFSET, &bad);
     if (bad || offset < 0 || number(target, SPEC_NBYTES, &bad) < size || bad || !from || !PyObject_CheckBuffer(from)) return -1;
-    if (PyType_HasFeature(Py_TYPE(from), Py_TPFLAGS_HEAPTYPE)) return -1;
+    if (runs_code(from)) return -1;
     if (PyObject_GetBuffer(from, view, PyBUF_WRITABLE | PyBUF_ANY_CONTIGUOUS)) {
         PyErr_Clear();
         return -1;
@@ -70,8 +67,7 @@ static int export_target(PyObject *receive, Py_ssize_t size, Py_buffer *view, ch
     return -1;
 }
 
-/* Matcher.take_off.  `place`: as of `earliest`.  0, or -1 with an exception. */
-static int take_off(PyObject *channel, Py_ssize_t place)
+int take_off(PyObject *channel, Py_ssize_t place)
 {
     if (place >= 0) return PyList_SetSlice(GET(GET(channel, CHANNEL_CONTEXT), CONTEXT_WILD), place, place + 1, NULL);
     PyObject *posted = GET(channel, CHANNEL_POSTED), *done = PyObject_Vectorcall(quick_popleft, &posted, 1, NULL);
@@ -79,13 +75,12 @@ static int take_off(PyObject *channel, Py_ssize_t place)
     return done ? 0 : -1;
 }
 
-/* Receive.fill, where the message is copied already, or kept. */
-static void fill(PyObject *receive, PyObject *channel, PyObject *data, PyObject *nbytes, int is_kept)
+void fill_receive(PyObject *receive, PyObject *channel, PyObject *data, PyObject *nbytes)
 {
     Py_XSETREF(GET(receive, RECEIVE_SOURCE), Py_NewRef(GET(channel, CHANNEL_SOURCE)));
     Py_XSETREF(GET(receive, RECEIVE_TAG), Py_NewRef(GET(channel, CHANNEL_TAG)));
     Py_XSETREF(GET(receive, RECEIVE_NBYTES), Py_NewRef(nbytes));
-    if (is_kept) Py_XSETREF(GET(receive, RECEIVE_DATA), Py_NewRef(data));
+    if (data) Py_XSETREF(GET(receive, RECEIVE_DATA), Py_NewRef(data));
     Py_XSETREF(GET(receive, RECEIVE_DONE), Py_NewRef(Py_True));
 }
 
@@ -110,7 +105,7 @@ int give_to_posted(PyObject *engine, PyObject *channel, PyObject *data)
     if (found == GIVEN) {
         Py_SETREF(GET(matcher, MATCHER_POSTED), Py_NewRef(left));
         if (into) memcpy(into, PyBytes_AS_STRING(data) + ENVELOPE, (size_t)size);
-        fill(receive, channel, data, nbytes, !is_open);
+        fill_receive(receive, channel, is_open ? NULL : data, nbytes);
     }
     if (is_open) PyBuffer_Release(&view);
     Py_XDECREF(nbytes);

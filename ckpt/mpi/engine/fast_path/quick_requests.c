@@ -6,24 +6,17 @@
 
 #include "quick.h"
 
-static PyObject *zero, *no_source, *no_tag, *name_acked, *numbers; /* `numbers`: the datatypes of plain numbers by format, of buffers.py */
+PyObject *quick_no_source, *quick_no_tag;
+static PyObject *zero, *name_acked, *numbers; /* `numbers`: the datatypes of plain numbers by format, of buffers.py */
 
 /* ---- making them ----------------------------------------------------------------------------------------------------------- */
 
-/* A new object of a class, of which these slots refer to these values.  NULL with an exception: there is no memory. */
-typedef struct {
-    int slot;
-    PyObject *value;
-} Filled;
-
-static PyObject *made(int cls, const Filled *filled, size_t count)
+PyObject *made(int cls, const Filled *filled, size_t count)
 {
     PyObject *object = classes[cls]->tp_alloc(classes[cls], 0);
     for (size_t i = 0; object && i < count; i++) GET(object, filled[i].slot) = Py_NewRef(filled[i].value);
     return object;
 }
-
-#define MADE(cls, filled) made(cls, filled, sizeof filled / sizeof *filled)
 
 /* Request._make: lets go of the operation. */
 static PyObject *request_of(PyObject *engine, PyObject *operation)
@@ -36,13 +29,14 @@ static PyObject *request_of(PyObject *engine, PyObject *operation)
     return request;
 }
 
-PyObject *isend_buffer(PyObject *self, PyObject *const *args, Py_ssize_t count)
+PyObject *isend_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *sent = send_buffer(self, args, count);
+    PyObject *sent = start_send(args, count, 1);
+    if (IS(sent, SENT)) return request_of(GET(args[0], COMM_ENGINE), sent);
     if (sent != Py_None && sent != Py_True) return sent; /* a nonblocking send never waits for the backlog */
     Py_DECREF(sent);
     const Filled filled[] = {{DONE_DONE, Py_True}, {DONE_CANCELLED, Py_False}, {DONE_ERROR, Py_None},
-                             {DONE_SOURCE, no_source}, {DONE_TAG, no_tag}, {DONE_NBYTES, zero}};
+                             {DONE_SOURCE, quick_no_source}, {DONE_TAG, quick_no_tag}, {DONE_NBYTES, zero}};
     return request_of(GET(args[0], COMM_ENGINE), MADE(DONE, filled));
 }
 
@@ -66,7 +60,7 @@ static PyObject *datatype_of(PyObject *from, const Py_buffer *view)
 static PyObject *spec_of(PyObject *from)
 {
     Py_buffer view;
-    if (PyType_HasFeature(Py_TYPE(from), Py_TPFLAGS_HEAPTYPE) || export_plain(from, &view, PyBUF_FULL)) return NULL;
+    if (runs_code(from) || export_plain(from, &view, PyBUF_FULL)) return NULL;
     PyObject *datatype = datatype_of(from, &view);
     PyObject *nbytes = datatype ? PyLong_FromSsize_t(view.len) : NULL;
     PyObject *count = nbytes ? PyLong_FromSsize_t(view.len / view.itemsize) : NULL, *spec = NULL;
@@ -113,34 +107,41 @@ static int post(PyObject *matcher, PyObject *channel, PyObject *receive, int is_
     return done ? 0 : -1;
 }
 
-PyObject *irecv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+PyObject *post_receive(PyObject *comm, PyObject *into, PyObject *source, PyObject *tag, PyObject **request)
 {
-    PyObject *channel = count == 4 ? channel_for(args[0], args[2], args[3]) : NULL;
-    if (!channel || !is_open(args[0], channel)) Py_RETURN_FALSE;
-    int is_wild = PyLong_AsLong(args[2]) < 0 || PyLong_AsLong(args[3]) < 0; /* the channel is the only one that matches */
-    PyObject *comm = args[0], *engine = GET(comm, COMM_ENGINE), *spec = spec_of(args[1]), *receive = NULL, *request = NULL;
-    if (!spec) Py_RETURN_FALSE;
+    PyObject *channel = channel_for(comm, source, tag);
+    if (!channel || !is_open(comm, channel)) return NULL;
+    int is_wild = PyLong_AsLong(source) < 0 || PyLong_AsLong(tag) < 0; /* the channel is the only one that matches */
+    PyObject *engine = GET(comm, COMM_ENGINE), *spec = spec_of(into), *receive = NULL;
+    if (!spec) return NULL;
     const Filled filled[] = {{RECEIVE_DONE, Py_False},     {RECEIVE_CANCELLED, Py_False}, {RECEIVE_ERROR, Py_None},
-                             {RECEIVE_SOURCE, no_source},  {RECEIVE_TAG, no_tag},         {RECEIVE_NBYTES, zero},
+                             {RECEIVE_SOURCE, quick_no_source}, {RECEIVE_TAG, quick_no_tag}, {RECEIVE_NBYTES, zero},
                              {RECEIVE_CONTEXT, GET(GET(comm, COMM_CONTEXT), CONTEXT_NUMBER)},
-                             {RECEIVE_WANT_SOURCE, args[2]}, {RECEIVE_WANT_TAG, args[3]}, {RECEIVE_TARGET, spec},
+                             {RECEIVE_WANT_SOURCE, source}, {RECEIVE_WANT_TAG, tag},     {RECEIVE_TARGET, spec},
                              {RECEIVE_OWNER, Py_None},     {RECEIVE_SLOT, zero},         {RECEIVE_TICKET, zero},
                              {RECEIVE_CODEC, Py_None},     {RECEIVE_DATA, Py_None}};
     receive = MADE(RECEIVE, filled);
     Py_DECREF(spec);
-    if (receive && (request = request_of(engine, Py_NewRef(receive)))) {
-        int taken = take_if_free(GET(engine, ENGINE_LOCK)), is_posted = 0;
-        if (taken > 0) { /* making the objects may have started a collection, which runs anything */
-            if (channel_for(comm, args[2], args[3]) == channel && is_open(comm, channel))
-                is_posted = !post(GET(engine, ENGINE_MATCHER), channel, receive, is_wild);
-            if (let_go(GET(engine, ENGINE_LOCK))) is_posted = 0;
-        }
-        if (!is_posted) Py_CLEAR(request);
+    int is_made = receive && (!request || (*request = request_of(engine, Py_NewRef(receive)))), is_posted = 0;
+    int taken = is_made ? take_if_free(GET(engine, ENGINE_LOCK)) : 0;
+    if (taken > 0) { /* making the objects may have started a collection, which runs anything */
+        if (channel_for(comm, source, tag) == channel && is_open(comm, channel))
+            is_posted = !post(GET(engine, ENGINE_MATCHER), channel, receive, is_wild);
+        if (let_go(GET(engine, ENGINE_LOCK))) is_posted = 0;
     }
+    if (is_posted) return receive;
+    if (request) Py_CLEAR(*request);
     Py_XDECREF(receive);
-    if (request) return request;
     PyErr_Clear();
-    Py_RETURN_FALSE;
+    return NULL;
+}
+
+PyObject *irecv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *request = NULL, *receive = count == 4 ? post_receive(args[0], args[1], args[2], args[3], &request) : NULL;
+    if (!receive) Py_RETURN_FALSE;
+    Py_DECREF(receive);
+    return request;
 }
 
 /* ---- waiting for them ------------------------------------------------------------------------------------------------------ */
@@ -154,17 +155,24 @@ static int is_ordinary(PyObject *operation)
            IS(GET(operation, RECEIVE_TARGET), SPEC);
 }
 
+int is_acknowledged(PyObject *sent, int how)
+{
+    PyObject *progress = GET(GET(sent, SENT_ENGINE), ENGINE_PROGRESS);
+    PyObject *acked = PyObject_CallMethodOneArg(progress, name_acked, GET(sent, SENT_DST));
+    int is_so = acked ? PyObject_RichCompareBool(acked, GET(sent, SENT_SEQUENCE), how) : -1;
+    Py_XDECREF(acked);
+    return is_so;
+}
+
 /* BufferSend.poll, where nothing has failed. */
 static int waits_for_reader(PyObject *sent)
 {
     PyObject *engine = GET(sent, SENT_ENGINE);
     if (GET(sent, SENT_DONE) != Py_False) return 0;
     if (!IS(engine, ENGINE) || !none_has_failed(engine)) return 1;
-    PyObject *acked = PyObject_CallMethodOneArg(GET(engine, ENGINE_PROGRESS), name_acked, GET(sent, SENT_DST));
-    int is_read = acked ? PyObject_RichCompareBool(acked, GET(sent, SENT_SEQUENCE), Py_GT) : -1;
+    int is_read = is_acknowledged(sent, Py_GT);
     if (is_read < 0) PyErr_Clear();
     if (is_read > 0) Py_XSETREF(GET(sent, SENT_DONE), Py_NewRef(Py_True));
-    Py_XDECREF(acked);
     return is_read <= 0;
 }
 
@@ -173,8 +181,7 @@ static int waits_for(PyObject *operation)
     return IS(operation, SENT) ? waits_for_reader(operation) : IS(operation, RECEIVE) && GET(operation, RECEIVE_DONE) == Py_False;
 }
 
-/* Is an ordinary operation done, perhaps after a short look?  -1 with an exception. */
-static int is_done(PyObject *engine, PyObject *operation)
+int is_done(PyObject *engine, PyObject *operation)
 {
     if (!waits_for(operation)) return 1;
     if (!IS(engine, ENGINE) || look_while(engine, waits_for, operation)) return PyErr_Occurred() ? -1 : 0;
@@ -220,8 +227,8 @@ PyObject *finish(PyObject *Py_UNUSED(self), PyObject *arg)
 int quick_prepare_requests(void)
 {
     PyObject *module = PyImport_ImportModule("ckpt.mpi.base.constants");
-    no_source = module ? PyObject_GetAttrString(module, "ANY_SOURCE") : NULL;
-    no_tag = module ? PyObject_GetAttrString(module, "ANY_TAG") : NULL;
+    quick_no_source = module ? PyObject_GetAttrString(module, "ANY_SOURCE") : NULL;
+    quick_no_tag = module ? PyObject_GetAttrString(module, "ANY_TAG") : NULL;
     Py_XDECREF(module);
-    return no_source && no_tag && (name_acked = PyUnicode_InternFromString("acked")) && (zero = PyLong_FromLong(0)) ? 0 : -1;
+    return quick_no_source && quick_no_tag && (name_acked = PyUnicode_InternFromString("acked")) && (zero = PyLong_FromLong(0)) ? 0 : -1;
 }
