@@ -189,6 +189,8 @@ def open_fast_paths(runtime: Runtime, port: Port, engine: Engine) -> Callable[[]
     engine.direct = port.direct
     engine.joined_bytes = port.endpoint.config.large_bytes - LONGEST_ENVELOPE_BYTES
     port.on_place, port.on_placed = placing(engine)
+    if port.express is not None:
+        runtime.acked, runtime.consumed = port.express.base, port.express.consumed
     if port.boards is not None:
         from ckpt.mpi.slots.exchange import settle_all
 

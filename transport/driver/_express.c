@@ -16,6 +16,7 @@
                                                    another frame, or the time is over (False). Where
                                                    no rings are read, this sleeps until a frame comes from another host, or there
                                                    is something else to do
+           .consumed(src, nbytes, nmessages), .base(dst)      as of Endpoint
            .append(dst, message), .emit(dst, message, now_ns), .emit_large(dst, data, payload, now_ns), .transmit(now_ns),
            .accept(frame, now_ns), .accept_remote(head, pointer, now_ns)
                                                    its parts without rings, for tests
@@ -44,7 +45,7 @@ static const char *const port_slots[PORT_SLOTS] = {"helper_watching",     "_has_
 typedef struct {
     PyObject_HEAD
     Express core; /* `endpoint` is a reference */
-    PyObject *port, *inbox, *writers, *unread, *slow_send, *slow_glance, *refused;
+    PyObject *port, *inbox, *writers, *unread, *slow_send, *slow_glance, *slow_consumed, *slow_base, *refused;
     PyObject *far, *far_wire, *send_far, *receive_far, *take_far, *count_threads; /* NULL: there are no other hosts */
     int far_fd, else_fd;
     Py_ssize_t others;
@@ -80,6 +81,8 @@ static int hot_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(hot->unread);
     Py_VISIT(hot->slow_send);
     Py_VISIT(hot->slow_glance);
+    Py_VISIT(hot->slow_consumed);
+    Py_VISIT(hot->slow_base);
     Py_VISIT(hot->refused);
     Py_VISIT(hot->far);
     Py_VISIT(hot->far_wire);
@@ -101,6 +104,8 @@ static int hot_clear(PyObject *self)
     Py_CLEAR(hot->unread);
     Py_CLEAR(hot->slow_send);
     Py_CLEAR(hot->slow_glance);
+    Py_CLEAR(hot->slow_consumed);
+    Py_CLEAR(hot->slow_base);
     Py_CLEAR(hot->refused);
     Py_CLEAR(hot->far);
     Py_CLEAR(hot->far_wire);
@@ -200,7 +205,8 @@ static PyObject *hot_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED
     if (!endpoint) return NULL;
     Hot *hot = (Hot *)type->tp_alloc(type, 0);
     if (!hot || read_config(&hot->core, endpoint) || !(hot->slow_send = PyObject_GetAttrString(endpoint, "send")) ||
-        !(hot->slow_glance = PyObject_GetAttrString(port, "glance")) || !(hot->refused = attribute(port, "_refused", "by_rank")) ||
+        !(hot->slow_glance = PyObject_GetAttrString(port, "glance")) ||
+        !(hot->slow_consumed = PyObject_GetAttrString(endpoint, "consumed")) || !(hot->slow_base = PyObject_GetAttrString(endpoint, "base")) || !(hot->refused = attribute(port, "_refused", "by_rank")) ||
         learn_far(hot, far) || learn_direct(&hot->core, direct)) {
         Py_XDECREF(hot);
         Py_DECREF(endpoint);
@@ -582,6 +588,21 @@ static PyObject *hot_glance(PyObject *self, PyObject *Py_UNUSED(none))
     return PyBool_FromLong(found);
 }
 
+/* ---- what is taken, and acknowledged ---------------------------------------------------------------------------------------------- */
+
+static PyObject *hot_consumed(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    Hot *hot = (Hot *)self;
+    if (count == 3 && express_consumed(&hot->core, args[0], args[1], args[2])) Py_RETURN_NONE;
+    return PyObject_Vectorcall(hot->slow_consumed, args, (size_t)count, NULL);
+}
+
+static PyObject *hot_base(PyObject *self, PyObject *dst)
+{
+    PyObject *base = express_base(&((Hot *)self)->core, dst);
+    return base ? base : PyObject_CallOneArg(((Hot *)self)->slow_base, dst);
+}
+
 /* ---- for tests ------------------------------------------------------------------------------------------------------------- */
 
 /* The parts of a frame as in frames.py, of which the last is a pointer instead of a payload. */
@@ -691,6 +712,7 @@ static const struct {
 static const char *const homes[EXPRESS_CLASSES][2] = {
     {"endpoint", "Endpoint"}, {"link", "LinkContext"}, {"link", "Link"},   {"window", "SendWindow"},
     {"ledger", "Ledger"},     {"timeout", "Timeout"},  {"units", "Batch"}, {"units", "Large"},       {"units", "Fragment"},
+    {"ledger", "Placed"},
 };
 
 static int learn_classes(void)
@@ -718,6 +740,8 @@ static PyMethodDef methods[] = {
     {"glance", hot_glance, METH_NOARGS, "glance() -> bool\n\nAs Port.glance."},
     {"look", (PyCFunction)(void (*)(void))hot_look, METH_FASTCALL,
      "look(end_ns, pause_ns, /) -> bool\n\nWhether an ordinary frame has come by `end_ns`; its messages have been handed over."},
+    {"consumed", (PyCFunction)(void (*)(void))hot_consumed, METH_FASTCALL, "consumed(src, nbytes, nmessages, /)\n\nAs Endpoint.consumed."},
+    {"base", hot_base, METH_O, "base(dst, /) -> int\n\nAs Endpoint.base."},
     {"emit", hot_emit, METH_VARARGS, "emit(dst, message, now_ns, /) -> tuple | None\n\nThe frame; None: nothing is done."},
     {"emit_large", hot_emit_large, METH_VARARGS,
      "emit_large(dst, data, payload, now_ns, /) -> tuple | None\n\nThe head of the frame and the pointer; None: nothing is done."},

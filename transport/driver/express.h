@@ -1,5 +1,5 @@
-/* The functions of express_frames.c, express_send.c, express_receive.c and express_remote.c that `_express.c` calls: sending and receiving
-   an ordinary frame. */
+/* The functions of express_credit.c, express_frames.c, express_send.c, express_receive.c and express_remote.c that `_express.c` calls:
+   sending and receiving an ordinary frame. */
 
 #ifndef CKPT_TRANSPORT_EXPRESS_H
 #define CKPT_TRANSPORT_EXPRESS_H
@@ -9,13 +9,14 @@
 #include <stdint.h>
 
 /* The classes of the protocol, and the slots of them that are read or written. */
-enum express_class { ENDPOINT, COMMON, LINK, WINDOW, LEDGER, TIMEOUT, BATCH, LARGE, FRAGMENT, EXPRESS_CLASSES };
+enum express_class { ENDPOINT, COMMON, LINK, WINDOW, LEDGER, TIMEOUT, BATCH, LARGE, FRAGMENT, PLACED, EXPRESS_CLASSES };
 
 #define EXPRESS_SLOTS(X)                                                                                                           \
     X(ENDPOINT, _allocate) X(ENDPOINT, _clock_ns) X(ENDPOINT, _fresh) X(ENDPOINT, _frozen) X(ENDPOINT, _zombie) X(ENDPOINT, _links)                      \
     X(ENDPOINT, _windows) X(ENDPOINT, _common) X(ENDPOINT, _self_window)                                                         \
     X(COMMON, ack_bytes) X(COMMON, ack_delay_ns) X(COMMON, burst_bytes) X(COMMON, checksum_payload) X(COMMON, deadline_ns)       \
     X(COMMON, dirty) X(COMMON, epoch) X(COMMON, floor) X(COMMON, flush_due) X(COMMON, hungry_floor) X(COMMON, tight)             \
+    X(COMMON, update_bytes)                                                                                                      \
     X(LINK, _ack_at) X(LINK, _ack_due) X(LINK, _acked_charge) X(LINK, _ident) X(LINK, _probe_due) X(LINK, _rto_at)               \
     X(LINK, _silence_reported) X(LINK, _waiting_since_ns) X(LINK, counts) X(LINK, heard_ns) X(LINK, incarnation)                 \
     X(LINK, ledger) X(LINK, paused) X(LINK, peer_epoch) X(LINK, reachable) X(LINK, timeout) X(LINK, timeouts) X(LINK, window)    \
@@ -31,7 +32,8 @@ enum express_class { ENDPOINT, COMMON, LINK, WINDOW, LEDGER, TIMEOUT, BATCH, LAR
     X(LARGE, charge) X(LARGE, cursor) X(LARGE, data) X(LARGE, end) X(LARGE, first) X(LARGE, payload) X(LARGE, pieces)            \
     X(LARGE, size)                                                                                                               \
     X(FRAGMENT, charge) X(FRAGMENT, large) X(FRAGMENT, offset) X(FRAGMENT, order) X(FRAGMENT, sends) X(FRAGMENT, sent_ns)        \
-    X(FRAGMENT, state)
+    X(FRAGMENT, state)                                                                                                           \
+    X(PLACED, head) X(PLACED, spot) X(PLACED, total)
 
 #define EXPRESS_NAME(cls, name) cls##_##name,
 enum express_slot { EXPRESS_SLOTS(EXPRESS_NAME) SLOT_COUNT };
@@ -128,5 +130,11 @@ int express_accept(const Express *express, const Incoming *frame, long long now_
    about to be known; nothing has changed.  -1: `place` has raised an exception. */
 enum { SOON = 2 };
 int express_accept_remote(const Express *express, const Incoming *frame, PyObject *place, long long now_ns, Arrived *arrived);
+
+/* Endpoint.consumed: 1; 0: it is another case, and nothing has changed. */
+int express_consumed(const Express *express, PyObject *src, PyObject *nbytes, PyObject *messages);
+
+/* Endpoint.base: a new reference, or NULL without an exception: it is another case. */
+PyObject *express_base(const Express *express, PyObject *dst);
 
 #endif

@@ -13,7 +13,7 @@
 
 enum { ALONE_BYTES = 1 << 20 }; /* a longer payload is read without the interpreter's lock */
 
-static PyObject *name_memory, *placed_type;
+static PyObject *name_memory;
 
 /* ---- sending --------------------------------------------------------------------------------------------------------------- */
 
@@ -190,9 +190,13 @@ static int read_into(PyObject *spot, const Remote *remote, PyObject *head, PyObj
     Py_ssize_t size;
     int code = memory == Py_None ? SOON : 0;
     if (total && bytes_of(memory, &at, &size) && !PyMemoryView_GET_BUFFER(memory)->readonly && fill(remote, at, size)) {
-        PyObject *said[] = {head, spot, total};
-        *placed = PyObject_Vectorcall(placed_type, said, 3, NULL);
-        code = *placed != NULL;
+        *placed = express_classes[PLACED]->tp_alloc(express_classes[PLACED], 0);
+    }
+    if (*placed) {
+        code = 1;
+        GET(*placed, PLACED_head) = Py_NewRef(head);
+        GET(*placed, PLACED_spot) = Py_NewRef(spot);
+        GET(*placed, PLACED_total) = Py_NewRef(total);
     }
     Py_XDECREF(memory);
     Py_XDECREF(total);
@@ -244,8 +248,5 @@ int express_accept_remote(const Express *express, const Incoming *frame, PyObjec
 
 int express_prepare_remote(void)
 {
-    PyObject *ledger = PyImport_ImportModule("ckpt.transport.protocol.ledger");
-    placed_type = ledger ? PyObject_GetAttrString(ledger, "Placed") : NULL;
-    Py_XDECREF(ledger);
-    return placed_type && (name_memory = PyUnicode_InternFromString("memory")) ? 0 : -1;
+    return (name_memory = PyUnicode_InternFromString("memory")) ? 0 : -1;
 }

@@ -1,9 +1,8 @@
 """Point-to-point messages of buffers (upper-case names), without pickling.
 
-A small send is copied behind its envelope and is done at once. A large one (`Engine.send_memory`) is passed by reference.
-It is done when the message is acknowledged, because until then the transport may read the program's memory.
-A received message is copied once, into the program's buffer; a large one from the memory of its sender, if the receive
-waits for it and the sender is on this host (`Engine.place`).
+A small send is copied behind its envelope and is done at once. A large one (`Engine.send_memory`) is passed by reference. It is
+done when the message is acknowledged: until then the transport may read the program's memory. A received message is copied
+once, into the program's buffer; a large one from its sender's memory, if the receive waits for it (`Engine.place`).
 """
 
 from __future__ import annotations
@@ -36,10 +35,8 @@ _SPECS = (list, tuple)  # that say which buffer is meant, and more: see `exporte
 
 
 class BufferMessages(CommBase):
-    """Send, Recv, Sendrecv, their nonblocking, persistent and partitioned forms, and Probe.
-
-    Errors: MpiException with ERR_RANK, ERR_TAG, ERR_COMM or ERR_REVOKED; TypeError, ValueError, KeyError or BufferError for
-    a bad buffer; PeerFailed when the peer has failed."""
+    """Send, Recv, Sendrecv, their nonblocking, persistent and partitioned forms, and Probe. Errors: MpiException with ERR_RANK,
+    ERR_TAG, ERR_COMM or ERR_REVOKED; TypeError, ValueError, KeyError or BufferError for a bad buffer; PeerFailed."""
 
     __slots__ = ()
 
@@ -68,7 +65,7 @@ class BufferMessages(CommBase):
             if message is None:
                 return
             if type(message) is BufferSend:
-                self._await_reader(message)
+                self._wait_sent(message)
                 return
             if not type(dest) is type(tag) is int:
                 dest, tag = argument(dest), argument(tag)
@@ -76,33 +73,27 @@ class BufferMessages(CommBase):
             if route is None:
                 return
             engine = self._engine
-            if message is True:
-                with engine.lock:
-                    engine.throttle(route[0], self._shared)
-                return
             if message is False:
                 spec = simple(buf, writable=False)
                 if spec.nbytes < SMALL_BYTES:
                     message = route[1] + spec.read()
             if message is not False:
                 with engine.lock:
-                    if not engine.progress.send(route[0], message) & SEND_CHECK_MASK:
+                    if message is True or not engine.progress.send(route[0], message) & SEND_CHECK_MASK:
                         engine.throttle(route[0], self._shared)
                 return
             with engine.lock:
                 operation = self._start_send(spec, route[0], route[1])
                 if type(operation) is not BufferSend and operation.error is None:
                     engine.after_send(route[0], spec.nbytes, self._shared)
-            if type(operation) is BufferSend:
-                self._await_reader(operation)
-            else:
-                operation.complete(None)
+            self._wait_sent(operation)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
-    def _await_reader(self, sent: BufferSend) -> None:
-        with self._engine.lock:
-            self._engine.wait_sent(sent)
+    def _wait_sent(self, sent: Operation) -> None:
+        if type(sent) is BufferSend:
+            with self._engine.lock:
+                self._engine.wait_sent(sent)
         sent.complete(None)
 
     def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
@@ -117,9 +108,7 @@ class BufferMessages(CommBase):
         """Send a buffer and wait until a receive has matched it."""
         BufferMessages.Issend(self, buf, dest, tag).wait()
 
-    def Rsend(self, buf: Any, dest: int, tag: int = 0) -> None:
-        """Send to a receive that is known to be posted. The same as Send."""
-        BufferMessages.Send(self, buf, dest, tag)
+    Rsend = Send  # to a receive that is known to be posted
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Start to send a buffer. The buffer must stay unchanged until the request is done."""
@@ -155,8 +144,7 @@ class BufferMessages(CommBase):
             return Request._make(self._engine, FailedOperation(self._shared, lost))
         return Request._make(self._engine, Done())
 
-    def Irsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        return BufferMessages.Isend(self, buf, dest, tag)
+    Irsend = Isend
 
     def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Start a synchronous send of a copy of the buffer, so the program may reuse the buffer at once."""
@@ -193,7 +181,7 @@ class BufferMessages(CommBase):
             obj = exporter(buf) if type(buf) in _SPECS else buf
             received = quick.recv_buffer(self, obj, source, tag, status)
             if type(received) is Receive:
-                self._await_message(received, status)
+                self._wait_both(received, Done(), status)
             elif not received:
                 self._recv(buf, source, tag, status)
         except MpiException as error:
@@ -210,14 +198,7 @@ class BufferMessages(CommBase):
             return
         with self._engine.lock:
             receive = self._start_recv(spec, source, tag)
-        self._await_message(receive, status)
-
-    def _await_message(self, receive: Receive, status: Status | None) -> None:
-        if not receive.done:
-            with self._engine.lock:
-                self._engine.wait_receive(receive)
-        if status is not None or receive.error is not None:
-            receive.complete(status)
+        self._wait_both(receive, Done(), status)
 
     def _recv_at_once(self, spec: BufferSpec, source: int, tag: int, status: Status | None) -> bool:
         """Receive a message that is in the mailbox, and fits into the buffer. False: there is none; nothing was done."""
@@ -238,6 +219,13 @@ class BufferMessages(CommBase):
         if status is not None:
             status._fill(channel.source, channel.tag, nbytes)
         return True
+
+    def _wait_both(self, receive: Operation, sent: Operation, status: Status | None) -> None:
+        with self._engine.lock:
+            self._engine.wait_receive(receive)
+            self._engine.wait(sent)
+        receive.complete(status)
+        sent.complete(None)
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """Start to receive into a buffer."""
@@ -267,11 +255,14 @@ class BufferMessages(CommBase):
             out = exporter(sendbuf) if type(sendbuf) in _SPECS else sendbuf
             into = exporter(recvbuf) if type(recvbuf) in _SPECS else recvbuf
             done = quick.sendrecv_buffer(self, out, dest, sendtag, into, source, recvtag, status)
-            if type(done) is Receive:
-                self._await_message(done, status)
-            elif done is None:
-                self._recv(recvbuf, source, recvtag, status)
             if done is not False:
+                receive, sent = done if type(done) is tuple else (done, Done())
+                if done is None:
+                    self._recv(recvbuf, source, recvtag, status)
+                elif done is not True:
+                    with self._engine.lock:
+                        receive = receive or self._start_recv(simple(recvbuf, writable=True), source, recvtag)
+                    self._wait_both(receive, sent, status)
                 return
             if not type(dest) is type(sendtag) is int:
                 dest, sendtag = argument(dest), argument(sendtag)
@@ -289,11 +280,8 @@ class BufferMessages(CommBase):
                 return
             with engine.lock:
                 receive = self._start_recv(into, source, recvtag)
-                sent: Operation = Done() if route is None else self._start_send(out, route[0], route[1])
-                engine.wait_receive(receive)
-                engine.wait(sent)
-            receive.complete(status)
-            sent.complete(None)
+                sent = Done() if route is None else self._start_send(out, route[0], route[1])
+            self._wait_both(receive, sent, status)
         except MpiException as error:
             raise handled(self, error)  # noqa: B904
 
@@ -348,11 +336,7 @@ class BufferMessages(CommBase):
     def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
         return self._send_init(buf, dest, tag, True)
 
-    def Bsend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
-        return self._send_init(buf, dest, tag, False)
-
-    def Rsend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
-        return self._send_init(buf, dest, tag, False)
+    Bsend_init = Rsend_init = Send_init
 
     def _send_init(self, buf: Any, dest: int, tag: int, sync: bool) -> Prequest:
         route = self._unchecked_route(dest, tag)

@@ -326,8 +326,8 @@ static PyMethodDef functions[] = {
      "True: a message was received into the buffer.  False: nothing has happened.  An operation: the caller has to wait for it."},
     {"sendrecv_buffer", (PyCFunction)(void (*)(void))sendrecv_buffer, METH_FASTCALL,
      "sendrecv_buffer(comm, sendbuf, dest, sendtag, recvbuf, source, recvtag, status, /)\n\n"
-     "True: a buffer was sent and a message was received.  None: the former only, and the caller has to receive.  An operation: the same, "
-     "and the caller has to wait for it.  False: nothing has happened."},
+     "True: a buffer was sent and a message was received.  None: the former only, and the caller has to receive.  A receive: the same, "
+     "and the caller has to wait for it.  A receive, or None, and a send: the caller has to wait for both.  False: nothing has happened."},
     {"isend_buffer", (PyCFunction)(void (*)(void))isend_buffer, METH_FASTCALL,
      "isend_buffer(comm, buf, dest, tag, /)\n\n"
      "The request of a buffer that is sent.  False: nothing has happened.  bytes: the whole message, which the caller has to send."},

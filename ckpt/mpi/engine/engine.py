@@ -185,8 +185,8 @@ class Engine:
         self.look: Any = None
         """Fast paths of small messages (quick.py), or None: the `Lane` to the transport, a look for some. Not in images."""
         self.ahead: Channel | None = None
-        """A call looks for a message of this channel before it posts its receive. None: no call does, or a long message has come,
-        and waits for the receive. Not in images."""
+        """A call looks for a message of this channel before it posts its receive. None: no call does, or a long message has
+        come, and waits for the receive. Not in images."""
         self.direct: Container[int] = ()
         """World ranks that read long messages from this process's memory. Not in images."""
         self.busy: dict[int, int] = {}
@@ -578,12 +578,13 @@ class Engine:
             self.failed_ranks.check(operation)
         return False
 
-    def wait_receive(self, receive: Receive) -> None:
+    def wait_receive(self, receive: Operation) -> None:
         """Wait for a receive that has no request. If an exception interrupts the wait, withdraw the receive."""
         try:
             self.wait(receive)
         except BaseException as error:
-            self.matcher.withdraw(receive)
+            if isinstance(receive, Receive):
+                self.matcher.withdraw(receive)
             raise_if_pending(error)
             raise
 

@@ -16,7 +16,8 @@ Both paths leave the same state (tests/unit/ckpt/mpi/engine/test_quick.py).
                                        looks for a message for a short time. Receive: it is posted, and to be waited for
     sendrecv_buffer(comm, sendbuf, dest, sendtag, recvbuf, source, recvtag, status)    True: a buffer was sent, and a message
                                        received. None: the former only, and the receive is left. Receive: the same, and it is
-                                       posted, and to be waited for. False: nothing is done
+                                       posted, and to be waited for. (Receive or None, BufferSend): the same, and the send
+                                       is under way, and to be waited for, too. False: nothing is done
     isend_buffer(comm, buf, dest, tag) a request: the buffer is sent. False and bytes as send_buffer
     irecv_buffer(comm, buf, source, tag)    a request: the receive is posted. False: nothing is done
     finish(requests)                   True: all are done now, and null. False: they are to be waited for, and completed. It

@@ -116,8 +116,8 @@ typedef struct {
 PyObject *made(int cls, const Filled *filled, size_t count);
 #define MADE(cls, filled) made(cls, filled, sizeof filled / sizeof *filled)
 
-/* As send_buffer, without waiting: a BufferSend is one that is under way.  `may_be_long`: else no such send is begun. */
-PyObject *start_send(PyObject *const *args, Py_ssize_t count, int may_be_long);
+/* As send_buffer, without waiting: a BufferSend is one that is under way. */
+PyObject *start_send(PyObject *const *args, Py_ssize_t count);
 
 /* A new BufferSend of a buffer that its receiver reads.  NULL, maybe with an exception: nothing is sent. */
 PyObject *send_by_reference(PyObject *comm, PyObject *route, PyObject *from, Py_ssize_t size);
@@ -137,6 +137,10 @@ PyObject *post_receive(PyObject *comm, PyObject *into, PyObject *source, PyObjec
 
 /* The same for a blocking receive, and a short look.  True: it is done.  False: nothing has changed.  The receive: Python has to wait. */
 PyObject *receive_posted(PyObject *comm, PyObject *into, PyObject *source, PyObject *tag, PyObject *status);
+
+/* The same beside a long send, of which it takes the reference.  True: both are done.  Else the receive (None: it is not posted) and the
+   send, for which Python has to wait. */
+PyObject *receive_beside(PyObject *sent, PyObject *comm, PyObject *into, PyObject *source, PyObject *tag, PyObject *status);
 
 extern PyObject *quick_deque, *quick_popleft, *quick_append; /* the class collections.deque, and two of its methods */
 extern PyObject *quick_no_source, *quick_no_tag;             /* ANY_SOURCE, ANY_TAG */

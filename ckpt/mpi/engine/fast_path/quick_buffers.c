@@ -29,7 +29,7 @@ int export_plain(PyObject *from, Py_buffer *view, int flags)
 
 int runs_code(PyObject *from) { return PyType_HasFeature(Py_TYPE(from), Py_TPFLAGS_HEAPTYPE); }
 
-PyObject *start_send(PyObject *const *args, Py_ssize_t count, int may_be_long)
+PyObject *start_send(PyObject *const *args, Py_ssize_t count)
 {
     PyObject *lane = NULL, *route = count == 4 ? route_of(args[0], args[2], args[3], &lane) : NULL;
     Py_buffer view;
@@ -53,7 +53,7 @@ PyObject *start_send(PyObject *const *args, Py_ssize_t count, int may_be_long)
         Py_DECREF(message);
         goto done;
     }
-    if (may_be_long && size >= REFERENCE_BYTES - ENVELOPE) sent = send_by_reference(args[0], route, args[1], size);
+    if (size >= REFERENCE_BYTES - ENVELOPE) sent = send_by_reference(args[0], route, args[1], size);
     if (sent) goto done;
 nothing:
     if (!PyErr_Occurred()) sent = Py_NewRef(Py_False);
@@ -65,7 +65,7 @@ done:
 
 PyObject *send_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *sent = start_send(args, count, 1);
+    PyObject *sent = start_send(args, count);
     return IS(sent, SENT) ? wait_for_reader(sent) : sent;
 }
 
@@ -104,7 +104,8 @@ PyObject *sendrecv_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_s
     Py_buffer view;
     if (count != 8 || !channel_for(args[0], args[5], args[6]) || export_plain(args[4], &view, PyBUF_FULL)) Py_RETURN_FALSE;
     PyBuffer_Release(&view);
-    PyObject *sending[] = {args[0], args[1], args[2], args[3]}, *sent = start_send(sending, 4, 0);
+    PyObject *sending[] = {args[0], args[1], args[2], args[3]}, *sent = start_send(sending, 4);
+    if (IS(sent, SENT)) return receive_beside(sent, args[0], args[4], args[5], args[6], args[7]);
     if (sent != Py_None && sent != Py_True) { /* no receive may wait for the backlog: it is looked at by other sends */
         Py_XDECREF(sent);
         return sent ? Py_NewRef(Py_False) : NULL;

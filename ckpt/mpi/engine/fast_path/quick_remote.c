@@ -11,7 +11,7 @@
 
 enum { DIRECT_COPY_BYTES = 512 << 10, BUSY_SENDS = 32, BUSY_NS = 500000 }; /* engine.py */
 
-static PyObject *name_raw, *name_send, *name_consumed, *name_place, *name_placed, *name_head, *name_spot, *name_withdraw, *zero;
+static PyObject *name_raw, *name_send, *name_consumed, *name_place, *name_placed, *name_head, *name_spot, *name_total, *name_withdraw, *zero;
 
 /* The memory of a buffer, from `offset` on: a new memoryview of bytes.  NULL, maybe with an exception: it has none. */
 static PyObject *memory_of(PyObject *from, Py_ssize_t offset, Py_ssize_t size)
@@ -133,8 +133,9 @@ static PyObject *on_placed(PyObject *engine, PyObject *const *args, Py_ssize_t c
     PyObject *head = PyObject_GetAttr(args[1], name_head), *spot = head ? PyObject_GetAttr(args[1], name_spot) : NULL;
     PyObject *channel = spot && PyBytes_CheckExact(head) ? channel_under(engine, head) : NULL;
     PyObject *receive = channel && IS(spot, SPOT) ? GET(spot, SPOT_RECEIVE) : NULL;
-    Py_ssize_t size = PyObject_Size(args[1]);
-    int given = !spot || size < 0 ? -1 : 0;
+    PyObject *total = spot ? PyObject_GetAttr(args[1], name_total) : NULL;
+    long long size = total ? PyLong_AsLongLong(total) : -1;
+    int given = PyErr_Occurred() ? -1 : 0;
     if (!given && IS(receive, RECEIVE) && GET(receive, RECEIVE_OWNER) == Py_None) {
         Py_INCREF(receive);
         Py_INCREF(channel);
@@ -144,6 +145,7 @@ static PyObject *on_placed(PyObject *engine, PyObject *const *args, Py_ssize_t c
     }
     Py_XDECREF(head);
     Py_XDECREF(spot);
+    Py_XDECREF(total);
     if (given < 0) return NULL;
     if (given) Py_RETURN_NONE;
     PyErr_Clear();
@@ -217,13 +219,12 @@ static long long clock_ns(void)
     return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* The rank has taken long to read a message: see Engine.busy.  0, or -1 with an exception. */
-static int note_busy(PyObject *engine, PyObject *dst)
+/* The rank has taken long to read a message: see Engine.busy.  Without memory nobody is told. */
+static void note_busy(PyObject *engine, PyObject *dst)
 {
     PyObject *busy = GET(engine, ENGINE_BUSY), *sends = PyLong_FromLong(BUSY_SENDS);
-    int failed = !sends || !busy || !PyDict_CheckExact(busy) || PyDict_SetItem(busy, dst, sends);
+    if (!sends || !busy || !PyDict_CheckExact(busy) || PyDict_SetItem(busy, dst, sends)) PyErr_Clear();
     Py_XDECREF(sends);
-    return failed ? -1 : 0;
 }
 
 PyObject *wait_for_reader(PyObject *operation)
@@ -231,7 +232,7 @@ PyObject *wait_for_reader(PyObject *operation)
     PyObject *engine = GET(operation, SENT_ENGINE);
     long long began_ns = clock_ns();
     int is_alone = is_acknowledged(operation, Py_EQ), done = is_alone < 0 ? -1 : is_done(engine, operation);
-    if (done > 0 && is_alone && clock_ns() - began_ns > BUSY_NS && note_busy(engine, GET(operation, SENT_DST))) done = -1;
+    if (done > 0 && is_alone && clock_ns() - began_ns > BUSY_NS) note_busy(engine, GET(operation, SENT_DST));
     PyObject *left = done < 0 ? NULL : done && GET(operation, SENT_ERROR) == Py_None ? Py_NewRef(Py_None) : Py_NewRef(operation);
     Py_DECREF(operation);
     return left;
@@ -239,24 +240,49 @@ PyObject *wait_for_reader(PyObject *operation)
 
 /* ---- receiving ------------------------------------------------------------------------------------------------------------- */
 
+/* Is a receive that has no request done, perhaps after a short look?  -1 with an exception: it is withdrawn, as by Engine.wait_receive. */
+static int is_received(PyObject *engine, PyObject *receive)
+{
+    int done = is_done(engine, receive);
+    if (done >= 0) return done;
+    PyObject *type, *error, *trace;
+    PyErr_Fetch(&type, &error, &trace);
+    PyObject *gone = PyObject_CallMethodOneArg(engine, name_withdraw, receive);
+    PyErr_Restore(type, error, trace);
+    Py_XDECREF(gone);
+    return -1;
+}
+
+/* Tell the status, if one is wanted, of a receive that is done.  True, or NULL with an exception. */
+static PyObject *completed(PyObject *receive, PyObject *status)
+{
+    PyObject *source = GET(receive, RECEIVE_SOURCE), *tag = GET(receive, RECEIVE_TAG), *nbytes = GET(receive, RECEIVE_NBYTES);
+    return status != Py_None && tell_status(status, source, tag, nbytes) ? NULL : Py_NewRef(Py_True);
+}
+
 PyObject *receive_posted(PyObject *comm, PyObject *into, PyObject *source, PyObject *tag, PyObject *status)
 {
-    PyObject *receive = post_receive(comm, into, source, tag, NULL), *engine = GET(comm, COMM_ENGINE);
+    PyObject *receive = post_receive(comm, into, source, tag, NULL);
     if (!receive) Py_RETURN_FALSE;
-    int done = is_done(engine, receive);
-    if (done < 0) { /* as Engine.wait_receive */
-        PyObject *type, *error, *trace;
-        PyErr_Fetch(&type, &error, &trace);
-        PyObject *gone = PyObject_CallMethodOneArg(engine, name_withdraw, receive);
-        PyErr_Restore(type, error, trace);
-        Py_XDECREF(gone);
-        Py_DECREF(receive);
-        return NULL;
-    }
-    if (!done || GET(receive, RECEIVE_ERROR) != Py_None) return receive;
-    int failed = status != Py_None && tell_status(status, GET(receive, RECEIVE_SOURCE), GET(receive, RECEIVE_TAG), GET(receive, RECEIVE_NBYTES));
+    int done = is_received(GET(comm, COMM_ENGINE), receive);
+    if (!done || (done > 0 && GET(receive, RECEIVE_ERROR) != Py_None)) return receive;
+    PyObject *whether = done < 0 ? NULL : completed(receive, status);
     Py_DECREF(receive);
-    return failed ? NULL : Py_NewRef(Py_True);
+    return whether;
+}
+
+PyObject *receive_beside(PyObject *sent, PyObject *comm, PyObject *into, PyObject *source, PyObject *tag, PyObject *status)
+{
+    PyObject *engine = GET(comm, COMM_ENGINE), *receive = post_receive(comm, into, source, tag, NULL), *result = NULL;
+    int done = receive ? is_received(engine, receive) : 0;
+    if (done > 0) done = is_done(engine, sent);
+    if (done > 0 && GET(receive, RECEIVE_ERROR) == Py_None && GET(sent, SENT_ERROR) == Py_None)
+        result = completed(receive, status);
+    else if (done >= 0)
+        result = PyTuple_Pack(2, receive ? receive : Py_None, sent);
+    Py_XDECREF(receive);
+    Py_DECREF(sent);
+    return result;
 }
 
 PyMethodDef quick_remote_functions[] = {
@@ -269,7 +295,7 @@ int quick_prepare_remote(void)
     return (name_raw = PyUnicode_InternFromString("raw")) && (name_send = PyUnicode_InternFromString("send")) &&
                    (name_consumed = PyUnicode_InternFromString("consumed")) && (name_place = PyUnicode_InternFromString("place")) &&
                    (name_placed = PyUnicode_InternFromString("on_placed")) && (name_head = PyUnicode_InternFromString("head")) &&
-                   (name_spot = PyUnicode_InternFromString("spot")) && (name_withdraw = PyUnicode_InternFromString("withdraw")) &&
+                   (name_spot = PyUnicode_InternFromString("spot")) && (name_total = PyUnicode_InternFromString("total")) && (name_withdraw = PyUnicode_InternFromString("withdraw")) &&
                    (zero = PyLong_FromLong(0))
                ? 0
                : -1;

@@ -31,7 +31,7 @@ static PyObject *request_of(PyObject *engine, PyObject *operation)
 
 PyObject *isend_buffer(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *sent = start_send(args, count, 1);
+    PyObject *sent = start_send(args, count);
     if (IS(sent, SENT)) return request_of(GET(args[0], COMM_ENGINE), sent);
     if (sent != Py_None && sent != Py_True) return sent; /* a nonblocking send never waits for the backlog */
     Py_DECREF(sent);

@@ -255,7 +255,9 @@ class History:
                 side.endpoint.tick(now_ns)
                 return self._fly(side, side.flush(now_ns))
             case 8:
-                side.endpoint.consumed(side.peer, *self.unconsumed[rank])
+                taker = side.express or side.endpoint
+                taker.consumed(side.peer, *self.unconsumed[rank])
+                assert taker.base(side.peer) == side.endpoint.base(side.peer)
                 self.unconsumed[rank] = [0, 0]
             case 9 if chance.random() < 0.2:
                 side.endpoint.freeze()

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from ckpt.mpi import make_world
+from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG
 from ckpt.mpi.comm.communicator import Intracomm
 from ckpt.mpi.datatypes.datatypes import BYTE, PREDEFINED
@@ -26,6 +27,7 @@ from ckpt.mpi.engine.matching import Channel
 from ckpt.mpi.engine.pickling import Pickle
 from ckpt.mpi.requests.request import Request
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
+from ckpt.transport.protocol.ledger import Placed
 from ckpt.transport.protocol.window import SendWindow
 
 pytest.importorskip("ckpt.mpi.engine._quick", reason="the C modules are not built")
@@ -50,6 +52,7 @@ class Rank:
         self.engine, self.world = make_world(self)
         self.pair: Pair
         self.take: Callable[[int, list[Any]], None] = self.engine.on_messages
+        self.placing: tuple[Any, Any] = (self.engine.place, self.engine.on_placed)
 
     def poll(self) -> None:
         self.pair.exchange()
@@ -58,17 +61,25 @@ class Rank:
         self.pair.exchange()
 
 
-class Pair:
-    """Two ranks, and what is between them. `quick`: the short way is open."""
+DIRECT_FROM = 64 << 10
 
-    def __init__(self, *, is_quick: bool = True, **limits: int) -> None:
+
+class Pair:
+    """Two ranks, and what is between them. `is_quick`: the short way is open. `direct`: long messages are read from the
+    memory of their sender."""
+
+    def __init__(self, *, is_quick: bool = True, direct: bool = False, **limits: int) -> None:
         self.ranks = [Rank(0, **limits), Rank(1, **limits)]
         self.now_ns = 1
+        self.direct = direct
+        self.placed = 0
         for rank in self.ranks:
             rank.pair = self
             rank.endpoint.set_peer(1 - rank.rank, 0, self.now_ns)
+            if direct:
+                rank.engine.direct, rank.engine.joined_bytes = {1 - rank.rank}, DIRECT_FROM
             if is_quick:
-                rank.take = quick.arrivals(rank.engine)
+                rank.take, rank.placing = quick.arrivals(rank.engine), quick.placing(rank.engine)
                 rank.engine.lane = quick.make_lane(rank.endpoint, rank.lock, 1 << 20, 63)
 
     def exchange(self) -> None:
@@ -79,7 +90,24 @@ class Pair:
                 self.ranks[peer].endpoint.receive(parts, self.now_ns)
         for rank in self.ranks:
             for source, messages in rank.endpoint.delivered():
-                rank.take(source, messages)
+                if not self.direct:
+                    rank.take(source, messages)
+                for message in messages if self.direct else ():
+                    if len(message) < DIRECT_FROM or not self._place(rank, source, message):
+                        rank.take(source, [message])
+            rank.engine.busy.clear()  # else a slow moment of this machine were a part of the story
+
+    def _place(self, rank: Rank, source: int, message: Any) -> bool:
+        """What a port does with a long message: it is read into the memory in which it is wanted."""
+        place, on_placed = rank.placing
+        head = bytes(message[: envelope.SIZE])
+        spot = place(head, len(message) - envelope.SIZE)
+        if spot is None or spot.memory is None:
+            return False
+        spot.memory[:] = message[envelope.SIZE :]
+        on_placed(source, Placed(head, spot, len(message)))
+        self.placed += 1
+        return True
 
     def state(self) -> list[Any]:
         return [(of_endpoint(rank.endpoint), of_engine(rank.engine)) for rank in self.ranks]
@@ -208,7 +236,7 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
     """What one history returned and left behind, step by step."""
     chance = random.Random(seed)
     limits = chance.choice([{}, {"coalesce_bytes": 600, "large_bytes": 400}, {"credit_bytes": 4096}])
-    pair = Pair(is_quick=is_quick, **limits)
+    pair = Pair(is_quick=is_quick, direct=chance.random() < 0.5, **limits)
     one, two = (rank.world for rank in pair.ranks)
     worlds = (one, two)
     story: list[Any] = []
@@ -271,7 +299,8 @@ def history(seed: int, *, is_quick: bool, steps: int = 150) -> list[Any]:
         except Exception as error:
             result = repr(error)
         seen = status and (status.Get_source(), status.Get_tag(), status.Get_count())
-        story.append((what, repr(result), seen, pair.state(), told(pending), list(map(seen_in, intos))))
+        state = pair.state(), pair.placed
+        story.append((what, repr(result), seen, state, told(pending), list(map(seen_in, intos))))
     return story
 
 
