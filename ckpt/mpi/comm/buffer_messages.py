@@ -1,8 +1,8 @@
 """Point-to-point messages of buffers (upper-case names), without pickling.
 
-A small send is copied behind its envelope and is done at once. A large one (`Engine.send_memory`) is passed by reference. It is
-done when the message is acknowledged: until then the transport may read the program's memory. A received message is copied
-once, into the program's buffer; a large one from its sender's memory, if the receive waits for it (`Engine.place`).
+A small send is copied behind its envelope and is done at once. A large one (`Engine.send_memory`) is passed by reference. It
+is done when the message is acknowledged: until then the transport may read the program's memory. A received message is
+copied once, into the program's buffer; a large one from its sender's memory, if the receive waits for it (`Engine.place`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _SPECS = (list, tuple)  # that say which buffer is meant, and more: see `exporte
 
 
 class BufferMessages(CommBase):
-    """Send, Recv, Sendrecv, their nonblocking, persistent and partitioned forms, and Probe. Errors: MpiException with ERR_RANK,
-    ERR_TAG, ERR_COMM or ERR_REVOKED; TypeError, ValueError, KeyError or BufferError for a bad buffer; PeerFailed."""
+    """Send, Recv, Sendrecv, their nonblocking, persistent and partitioned forms, and Probe. Errors: MpiException (ERR_RANK,
+    ERR_TAG, ERR_COMM, ERR_REVOKED); TypeError, ValueError, KeyError or BufferError for a bad buffer; PeerFailed."""
 
     __slots__ = ()
 

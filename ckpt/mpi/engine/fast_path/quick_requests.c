@@ -81,7 +81,7 @@ static int is_open(PyObject *comm, PyObject *channel)
 {
     PyObject *engine = GET(comm, COMM_ENGINE), *matcher = GET(engine, ENGINE_MATCHER), *messages = GET(channel, CHANNEL_MESSAGES);
     return messages && (PyObject *)Py_TYPE(messages) == quick_deque && !Py_SIZE(messages) && IS(matcher, MATCHER) &&
-           IS(GET(comm, COMM_CONTEXT), CONTEXT) && GET(comm, COMM_CONTEXT) == GET(channel, CHANNEL_CONTEXT) && none_has_failed(engine);
+           GET(engine, ENGINE_CHOICES) == Py_None && IS(GET(comm, COMM_CONTEXT), CONTEXT) && GET(comm, COMM_CONTEXT) == GET(channel, CHANNEL_CONTEXT) && none_has_failed(engine);
 }
 
 /* Matcher.post, with the lock held.  0; -1 with an exception, and nothing has changed. */

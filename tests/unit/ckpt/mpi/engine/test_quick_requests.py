@@ -132,6 +132,17 @@ def test_a_failed_peer_and_a_freed_communicator_are_left_to_python() -> None:
     assert quick.irecv_buffer(one, np.zeros(1), 1, 7) is False
 
 
+@pytest.mark.parametrize("source", [1, MPI.ANY_SOURCE])
+def test_receives_of_replicas_are_left_to_python_since_one_of_them_chooses_the_source(source: int) -> None:
+    pair, one, _ = connected()
+    one.Iprobe(source, 7)  # now one channel alone is known to match
+    assert quick.irecv_buffer(one, np.zeros(1), source, 7) is not False
+    one._engine.choices = object()
+    before = pair.state()
+    assert quick.irecv_buffer(one, np.zeros(1), source, 7) is False
+    assert pair.state() == before
+
+
 def test_what_is_not_done_is_not_completed() -> None:
     _, one, _ = connected()
     done, pending = one.Isend(np.zeros(1), 1, 7), one.Irecv(np.zeros(1), 1, 7)
