@@ -21,7 +21,7 @@ else:
 DIVISOR = 10 if "quick" in sys.argv else 1
 BATCHES = 5
 
-small, middle, large = np.zeros(1), np.zeros(8 << 10), np.zeros(1 << 20)
+small, middle, large = np.ones(1), np.ones(8 << 10), np.ones(1 << 20)  # written to, as data of programs are
 into = np.zeros_like(large)
 
 
