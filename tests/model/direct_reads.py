@@ -1,18 +1,18 @@
 """Long collectives whose members read each other's memory: orders of steps of the shipped function, with what may happen.
 
-The function under test is `ckpt.mpi.slots.direct._exchange`, as it is shipped or with a rule taken out. Each member runs it
-in a thread; a thread stops before each step, and one step at a time is let go. Steps of a member:
+The functions under test are `ckpt.mpi.slots.direct._exchange` and `allreduce`, as they are shipped or with a rule taken out.
+Each member runs one in a thread; a thread stops before each step, and one step at a time is let go. Steps of a member:
 
     run       contribute (one step), and take (one more, when all have contributed; or, once revoked, be thrown out)
     read      read another member's block
-    write     the collective has ended for this member: its program writes to the memory that was sent
+    write     the collective has ended for this member: its program writes to the memory that was sent, and to the result's
 
 What may happen between them: a member hears that the communicator is revoked, and the others hear it later, each when it
 likes; all members are saved and go on in new processes (once; where each is in an exchange or has ended: an image is taken
 nowhere else), after which no offer of before can be read.
 
-Right is: no member ends with a block that is not what was sent; either all members that end have all, or all follow the
-schedule; and one that follows it has its own block as it was.
+Right is: no member ends with a block that is not what was sent, or not the sum of what was; either all members that end have
+all, or all follow the schedule; and one that follows it has its own block as it was.
 
 An order is a list of choices. `explore` makes every one: it runs the beginning again, and takes another choice at its end.
 """
@@ -41,22 +41,43 @@ class _Over(BaseException):
     """The order has been explored as far as wanted: the threads end."""
 
 
-@dataclass
 class Block:
     """A member's memory for one block: a number."""
 
-    value: int
-    nbytes: int = 1
-    dense: bool = True
+    datatype = types.SimpleNamespace(size=8)
+    nbytes = 8
+    dense = True
 
-    def view(self) -> Block:
-        return self
+    def __init__(self, memory: memoryview) -> None:
+        self.memory = memory
 
-    def read(self) -> int:
-        return self.value
+    @property
+    def value(self) -> int:
+        return int.from_bytes(self.memory, "little")
 
-    def write(self, value: int) -> None:
-        self.value = value
+    def view(self) -> memoryview:
+        return self.memory
+
+    def read(self) -> bytes:
+        return bytes(self.memory)
+
+    def write(self, data: bytes) -> None:
+        self.memory[:] = data
+
+
+def blocks_of(values: Sequence[int]) -> list[Block]:
+    """In one piece of memory, as in a program's array."""
+    memory = memoryview(bytearray(b"".join(value.to_bytes(8, "little") for value in values)))
+    return [Block(memory[at : at + 8]) for at in range(0, len(memory), 8)]
+
+
+class Sum:
+    """The operation of an allreduce."""
+
+    def combine(self, low: memoryview, high: memoryview, datatype: Any, out: memoryview) -> memoryview:
+        total = int.from_bytes(low, "little") + int.from_bytes(high, "little")
+        out[:] = total.to_bytes(8, "little")
+        return out
 
 
 @dataclass
@@ -71,6 +92,12 @@ class Member:
     """Of "take": the number of the exchange."""
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     result: Any = None
+    found: list[int] = field(default_factory=list)
+    """In `into`, when the function returned."""
+
+    def write_on(self) -> None:
+        for block in (*self.out, *self.into):
+            block.write((99).to_bytes(8, "little"))
 
 
 class World:
@@ -84,9 +111,10 @@ class World:
         is_checked: bool = True,
         happens: Sequence[str] = ("revoked", "restart"),
     ) -> None:
+        self.is_sum = getattr(function, "__name__", "") == "allreduce"
         self.function, self.size, self.is_checked, self.happens = function, size, is_checked, happens
         self.members = [
-            Member(rank, [Block(10 * rank + to) for to in range(size)], [Block(-1) for _ in range(size)])
+            Member(rank, blocks_of([10 * rank + to for to in range(size)]), blocks_of([77] * size))
             for rank in range(size)
         ]
         self.contributions: dict[tuple[int, int], tuple[int, Any]] = {}
@@ -106,15 +134,15 @@ class World:
 
     def _body(self, member: Member) -> None:
         try:
-            member.result = self.function(Exchange(self, member), member.out, member.into)
+            operation = (Sum(),) if self.is_sum else ()
+            member.result = self.function(Exchange(self, member), member.out, member.into, *operation)
+            member.found = [block.value for block in member.into]
             self.step(member, "write" if member.result else "follow")
             if member.result:
-                for block in member.out:
-                    block.value = 99
+                member.write_on()
         except MpiException:
             self.step(member, "write")
-            for block in member.out:
-                block.value = 99
+            member.write_on()
         except _Over:
             pass
         member.wants = ""
@@ -169,15 +197,20 @@ class World:
             raise RuleBroken("a member waits for what never comes")
         ended = [member for member in self.members if member.result is not None]
         for member in ended:
-            for source, block in enumerate(member.into):
-                if member.result and block.value != 10 * source + member.rank:
-                    raise RuleBroken(f"member {member.rank} has {block.value} from {source}")
+            for source, value in enumerate(member.found):
+                if member.result and value != self._right(source, member.rank):
+                    raise RuleBroken(f"member {member.rank} has {value} from {source}")
             if not member.result and [block.value for block in member.out] != [
                 10 * member.rank + to for to in range(self.size)
             ]:
                 raise RuleBroken(f"member {member.rank} follows the schedule with other data")
         if len({bool(member.result) for member in ended}) > 1:
             raise RuleBroken("one member has all, another follows the schedule")
+
+    def _right(self, source: int, rank: int) -> int:
+        if self.is_sum:
+            return sum(10 * member + source for member in range(self.size))
+        return 10 * source + rank
 
     def end(self) -> None:
         self.is_over = True
@@ -195,6 +228,10 @@ class Exchange:
         self.others = sum(1 << rank for rank in range(world.size) if rank != member.rank)
         self.engine, self.offers, self.is_refused = self, self, False
 
+    @property
+    def number(self) -> int:
+        return self.member.number
+
     def run(self, kind: int, data: Any, readers: int, sources: int, look_ns: int = 0) -> dict[int, Any]:
         world, member = self.world, self.member
         world.step(member, "contribute")
@@ -210,7 +247,7 @@ class Exchange:
             raise MpiException(ERR_REVOKED, "revoked")
         return {rank: world.contributions[rank, number] for rank in range(world.size) if rank != self.rank}
 
-    def make(self, parts: Sequence[Block]) -> tuple[int, Any]:
+    def make(self, parts: Sequence[memoryview]) -> tuple[int, Any]:
         offer = self.world.process, self.rank, self.member.number + 1
         self.world.offers.add(offer)
         return offer[2], (offer, parts)
@@ -218,23 +255,23 @@ class Exchange:
     def end(self, number: int) -> None:
         self.world.offers.discard((self.world.process, self.rank, number))
 
-    def read(self, offer: Any, part: int, into: Block) -> bool:
+    def read(self, offer: Any, part: int, into: memoryview, first: int | None = None) -> bool:
         self.world.step(self.member, "read")
         if offer[0][0] != self.world.process:
             return False  # memory of a process that is gone
-        into.value = offer[1][part].value
+        into[:] = offer[1][part]
         return offer[0] in self.world.offers or not self.world.is_checked
 
 
-def shipped(*edits: Edit) -> Any:
-    """The function, with these edits of its source."""
+def shipped(*edits: Edit, name: str = "_exchange") -> Any:
+    """The function of this name, with these edits of its source."""
     source = Path(direct.__file__).read_text()
     for old, new in edits:
         assert old in source, f"not in the source: {old}"
         source = source.replace(old, new)
     module = types.ModuleType("ckpt.mpi.slots.direct")
     exec(compile(source, direct.__file__, "exec"), module.__dict__)
-    return module._exchange
+    return getattr(module, name)
 
 
 def explore(size: int, function: Any, happens: Sequence[str]) -> int:

@@ -59,16 +59,18 @@ class Offers:
         if token is not None:
             token.raw = bytes(_TOKEN_BYTES)
 
-    def read(self, offer: bytes, part: int, into: memoryview) -> bool:
-        """Fill `into` (writable, of single bytes) from a part of another process's offer. False: nothing that counts was
-        read: there is no such part, or of another length, the offer was taken back, or the memory cannot be read."""
+    def read(self, offer: bytes, part: int, into: memoryview, first: int | None = None) -> bool:
+        """Fill `into` (writable, of single bytes) from a part of another process's offer: from byte `first` on, or with all
+        of it (None). False: nothing that counts was read: there is no such part, or of another length, the offer was taken
+        back, or the memory cannot be read."""
         at = _HEAD.size + part * _PART.size
         if len(offer) < at + _PART.size:
             return False
         pid, token_at, random, number = _HEAD.unpack_from(offer)
         address, nbytes = _PART.unpack_from(offer, at)
-        if nbytes != into.nbytes:
+        if nbytes - (first or 0) < into.nbytes or (first is None and nbytes != into.nbytes):
             return False
+        address, nbytes = address + (first or 0), into.nbytes
         seen = ctypes.create_string_buffer(_TOKEN_BYTES)
         seen_at, local_at = ctypes.addressof(seen), crossmemory.address_of(into) if nbytes else 0
         for at in range(0, nbytes, _PIECE_BYTES):

@@ -221,7 +221,7 @@ def pair(sendbuf: Any, recvbuf: Any, op: Op) -> tuple[BufferSpec, BufferSpec, bo
     return out, into, False
 
 
-def _cut_elements(spec: BufferSpec, size: int) -> list[BufferSpec]:
+def cut_elements(spec: BufferSpec, size: int) -> list[BufferSpec]:
     """The buffer, divided into `size` parts of nearly equal counts."""
     each, rest = divmod(spec.count, size)
     parts = []
@@ -253,12 +253,12 @@ def reduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op, root: int) -> None:
         if s.rank == root:
             s.call(store, slot, into)
         return
-    slots = [s.slot(part) for part in _cut_elements(out, s.size)]
+    slots = [s.slot(part) for part in cut_elements(out, s.size)]
     if in_place:
         s.call(snapshot, slots)
     reductions.reduce_blocks(s, root, slots, arithmetic)
     if s.rank == root:
-        for slot, part in zip(slots, _cut_elements(into, s.size), strict=True):
+        for slot, part in zip(slots, cut_elements(into, s.size), strict=True):
             s.call(store, slot, part)
 
 
@@ -272,11 +272,11 @@ def allreduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> None:
         reductions.allreduce(s, slot, arithmetic)
         s.call(store, slot, into)
         return
-    slots = [s.slot(part) for part in _cut_elements(out, s.size)]
+    slots = [s.slot(part) for part in cut_elements(out, s.size)]
     if in_place:
         s.call(snapshot, slots)
     reductions.allreduce_blocks(s, slots, arithmetic)
-    for rank, part in enumerate(_cut_elements(into, s.size)):
+    for rank, part in enumerate(cut_elements(into, s.size)):
         if rank != s.rank:
             receive_into(s, slots[rank], part)
         s.call(store, slots[rank], part)

@@ -295,9 +295,8 @@ class BufferCollectives(CommBase):
             return
         exchange = self._slots()
         if exchange is not None and op.is_predefined:
-            out, into, _ = builders.pair(sendbuf, recvbuf, op)
-            if out.nbytes <= SLOT_BYTES:
-                small.allreduce_buffer(self, exchange, out, into, op, begun)
+            out, into, in_place = builders.pair(sendbuf, recvbuf, op)
+            if small.allreduce_buffer(self, exchange, out, into, op, begun, in_place=in_place):
                 return
         s = self._schedule()
         self._builders.allreduce(s, sendbuf, recvbuf, op)

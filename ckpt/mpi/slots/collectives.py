@@ -5,10 +5,10 @@ there. The difference is who combines: here every member that gets the result, f
 the program, which may do more than combine, stay with the schedules. A reduce of objects is the exception: it keeps the
 schedule's tree.
 
-Buffers: at most SLOT_BYTES of each member, which every member can tell from its own arguments; longer ones of an allgather
-or an alltoall are read from the members' memory (direct.py). A broadcast is the exception: the root decides, so that a
-buffer too short for it gets ERR_TRUNCATE as ever. Objects: each member may find that its own is too long, and says so to
-all.
+Buffers: at most SLOT_BYTES of each member, which every member can tell from its own arguments; longer ones of an allgather,
+an alltoall or an allreduce are read from the members' memory (direct.py). A broadcast is the exception: the root decides, so
+that a buffer too short for it gets ERR_TRUNCATE as ever. Objects: each member may find that its own is too long, and says so
+to all.
 
 Each function tries the fast path first (engine/quick.py), which does a collective, begins it, or does nothing.
 """
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from ckpt.mpi.base.errors import ERR_TRUNCATE, MpiException
 from ckpt.mpi.base.progress import Buffer
-from ckpt.mpi.collectives.builders import write
+from ckpt.mpi.collectives.builders import CUT_BYTES, cut_elements, write
 from ckpt.mpi.collectives.reduce import BufferArithmetic
 from ckpt.mpi.datatypes.buffers import BufferSpec
 from ckpt.mpi.datatypes.op import Op
@@ -174,9 +174,12 @@ def _expected(values: list[Buffer] | None) -> list[Buffer]:
 
 
 def allreduce_buffer(
-    comm: Any, exchange: Exchange, out: BufferSpec, into: BufferSpec, op: Op, begun: Any
-) -> None:
-    """`begun`: what `quick.allreduce` has returned: False, or the number of what it has begun."""
+    comm: Any, exchange: Exchange, out: BufferSpec, into: BufferSpec, op: Op, begun: Any, *, in_place: bool
+) -> bool:
+    """Whether it is done; if not, the ordinary schedule follows. `begun`: what `quick.allreduce` has returned: False, or the
+    number of what it has begun."""
+    if out.nbytes > SLOT_BYTES:
+        return out.nbytes >= CUT_BYTES and _allreduce_long(exchange, out, into, op, in_place=in_place)
     data = bytes(out.read())
     if begun is False:
         values = gather_all(comm, exchange, data)
@@ -184,6 +187,19 @@ def allreduce_buffer(
         values = _all_of(exchange, data, exchange.complete(begun, exchange.others))
     values = _expected(values)
     write(allreduce_order(values, BufferArithmetic(op, out.datatype).combined), into)
+    return True
+
+
+def _allreduce_long(exchange: Exchange, out: BufferSpec, into: BufferSpec, op: Op, *, in_place: bool) -> bool:
+    """Buffers that the schedule cuts, too: in the same way. If it is not done, a buffer in place is what it was."""
+    size, kept = len(exchange.members), None
+    if in_place and into.dense and exchange.engine.offers is not None:
+        kept = out = BufferSpec(bytearray(into.read()), into.count, into.datatype)
+    if direct.allreduce(exchange, cut_elements(out, size), cut_elements(into, size), op):
+        return True
+    if kept is not None:
+        into.write(kept.read())
+    return False
 
 
 def reduce_buffer(exchange: Exchange, out: BufferSpec, into: BufferSpec | None, op: Op, root: int) -> None:

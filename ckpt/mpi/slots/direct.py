@@ -13,7 +13,12 @@ Both arrows are exchanges (exchange.py) of all members. The rules:
   so, and the ordinary schedule follows: whoever had read all, and whoever had not.
 - Who takes part follows from what is the same at all members: that there is an exchange, and the length of the blocks.
 
-Not here: exchanges, collectives in which lengths differ or values are combined.
+An allreduce has one exchange more: each member combines its block of all members' buffers, in the order of ranks, as the
+schedule for long buffers does (collectives/reduce.py), and the others read the results.
+
+    offer ── all offers are there ──▶ combine ── all have combined ──▶ read ── all have read ──▶ done
+
+Not here: exchanges, collectives in which lengths differ.
 """
 
 from __future__ import annotations
@@ -23,9 +28,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ckpt.mpi.base.errors import MpiException
+from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import BufferSpec
+from ckpt.mpi.datatypes.op import Op
 from ckpt.mpi.slots.exchange import OFFER, ORDINARY, WHOLE, Exchange, Taken
 from ckpt.transport.wires.crossmemory import address_of
+
+PIECE_BYTES = 256 << 10
+"""So much is read of each member, and combined, at a time."""
 
 BYTES_PER_LOOK_NS = 2
 LOOK_LONGEST_NS = 5_000_000
@@ -42,6 +52,26 @@ def allgather(exchange: Exchange, out: BufferSpec, into: Sequence[BufferSpec], *
     """The same. `in_place`: `out` is the member's own block of `into`, to which it does not write."""
     is_free = _are_dense(into) if in_place else not _overlap([out], into)
     return _exchange(exchange, [out] * len(into) if is_free else None, into, in_place=in_place)
+
+
+def allreduce(exchange: Exchange, out: Sequence[BufferSpec], into: Sequence[BufferSpec], op: Op) -> bool:
+    """The same. Block r of `out` and of `into` is the part that member r combines: whole elements. If it is not done, `into`
+    is changed."""
+    first, others = exchange.number, exchange.others
+    look_ns = _look_ns(into)
+    number, kind, offer = _offer(exchange.engine.offers, None if _overlap(out, into) else [*out, *into])
+    try:
+        found = exchange.run(kind, offer, others, others, look_ns=look_ns)
+        is_well = _all_offer(exchange, found, kind) and _combine_own(exchange, found, out, into, op)
+        answers = exchange.run(WHOLE if is_well else ORDINARY, b"", others, others, look_ns=look_ns)
+        is_well = is_well and _all_are_whole(answers) and _read_results(exchange, found, into)
+        answers = exchange.run(WHOLE if is_well else ORDINARY, b"", others, others, look_ns=look_ns)
+    finally:
+        _take_back(exchange, number)
+        for _ in range(first + 3 - exchange.number):
+            with contextlib.suppress(MpiException):
+                exchange.run(ORDINARY, b"", others, 0)
+    return is_well and _all_are_whole(answers)
 
 
 def _overlap(out: Sequence[BufferSpec], into: Sequence[BufferSpec]) -> bool:
@@ -70,12 +100,11 @@ def _exchange(
     in_place: bool = False,
 ) -> bool:
     """Read block `rank` of every member's `out` into `into`. `out` None: this member offers nothing."""
-    others = exchange.others
-    look_ns = min(sum(spec.nbytes for spec in into) // BYTES_PER_LOOK_NS, LOOK_LONGEST_NS)
+    others, look_ns = exchange.others, _look_ns(into)
     number, kind, offer = _offer(exchange.engine.offers, out)
     try:
         found = exchange.run(kind, offer, others, others, look_ns=look_ns)
-        is_whole = kind == OFFER and _read_all(exchange, found, into)
+        is_whole = _all_offer(exchange, found, kind) and _read_all(exchange, found, into)
         if is_whole and not in_place:
             assert out is not None
             into[exchange.rank].write(out[exchange.rank].read())
@@ -88,7 +117,21 @@ def _exchange(
         found = exchange.run(WHOLE if is_whole else ORDINARY, b"", others, others, look_ns=look_ns)
     finally:
         _take_back(exchange, number)
-    return is_whole and all(answer == WHOLE for answer, _ in found.values())
+    return is_whole and _all_are_whole(found)
+
+
+def _look_ns(into: Sequence[BufferSpec]) -> int:
+    return min(sum(spec.nbytes for spec in into) // BYTES_PER_LOOK_NS, LOOK_LONGEST_NS)
+
+
+def _all_offer(exchange: Exchange, found: dict[int, Taken], kind: int) -> bool:
+    """`kind`: what this member has contributed."""
+    is_offered = kind == OFFER and all(theirs == OFFER for theirs, _ in found.values())
+    return is_offered and exchange.engine.offers is not None  # else it goes on from an image
+
+
+def _all_are_whole(answers: dict[int, Taken]) -> bool:
+    return all(answer == WHOLE for answer, _ in answers.values())
 
 
 def _offer(offers: Any, out: Sequence[BufferSpec] | None) -> tuple[int, int, bytes]:
@@ -106,8 +149,6 @@ def _take_back(exchange: Exchange, number: int) -> None:
 
 def _read_all(exchange: Exchange, found: dict[int, Taken], into: Sequence[BufferSpec]) -> bool:
     """Read every other member's block. False: something could not be read."""
-    if exchange.engine.offers is None or any(kind != OFFER for kind, _ in found.values()):
-        return False
     count, rank = len(into), exchange.rank
     for step in range(1, count):  # not all from the same member at once
         source = (rank + step) % count
@@ -116,4 +157,44 @@ def _read_all(exchange: Exchange, found: dict[int, Taken], into: Sequence[Buffer
     return True
 
 
-__all__ = ["allgather", "alltoall"]
+def _combine_own(
+    exchange: Exchange,
+    found: dict[int, Taken],
+    out: Sequence[BufferSpec],
+    into: Sequence[BufferSpec],
+    op: Op,
+) -> bool:
+    """Combine this member's block of all members' `out`, piece by piece, so that what is read is in the cache when it is
+    combined. False: something could not be read."""
+    rank, datatype, offers = exchange.rank, out[0].datatype, exchange.engine.offers
+    mine, result = out[rank].view(), into[rank].view()
+    step = max(1, PIECE_BYTES // datatype.size) * datatype.size
+    scratch = memoryview(bytearray(min(step, len(mine))))
+    for at in range(0, len(mine), step):
+        total = result[at : at + step]
+        combined: Buffer = total
+        for member in range(len(into)):
+            value = mine[at : at + step]
+            if member != rank:
+                value = scratch[: len(total)] if member else total
+                if not offers.read(found[member][1], rank, value, at):
+                    return False
+            combined = op.combine(combined, value, datatype, total) if member else value
+        if combined is not total:
+            total[:] = combined
+    return True
+
+
+def _read_results(exchange: Exchange, found: dict[int, Taken], into: Sequence[BufferSpec]) -> bool:
+    """Read every other member's result. False: something could not be read."""
+    count, rank, offers = len(into), exchange.rank, exchange.engine.offers
+    if offers is None:
+        return False
+    for step in range(1, count):
+        source = (rank + step) % count
+        if not offers.read(found[source][1], count + source, into[source].view()):
+            return False
+    return True
+
+
+__all__ = ["allgather", "allreduce", "alltoall"]

@@ -12,6 +12,8 @@ import pytest
 from ckpt.mpi.base.constants import IN_PLACE
 from ckpt.mpi.base.errors import ERR_REVOKED, MpiException
 from ckpt.mpi.datatypes.datatypes import PREDEFINED
+from ckpt.mpi.datatypes.op import BAND, LXOR, MAX, MAXLOC, MIN, PROD, SUM
+from ckpt.mpi.slots.direct import PIECE_BYTES
 from ckpt.transport.boards.offers import Offers
 from ckpt.transport.wires import crossmemory
 from tests.unit.ckpt.mpi.bus import BusProgress, run_ranks
@@ -30,8 +32,8 @@ class Counted(Offers):
         super().__init__()
         self.blocks = 0
 
-    def read(self, offer: bytes, part: int, into: memoryview) -> bool:
-        found = super().read(offer, part, into)
+    def read(self, offer: bytes, part: int, into: memoryview, first: int | None = None) -> bool:
+        found = super().read(offer, part, into, first)
         self.blocks += found
         return found
 
@@ -74,6 +76,73 @@ def test_the_bytes_are_those_of_the_schedules(size: int, carrier: str) -> None:
     assert not any(offers._tokens for offers in made.values())
 
 
+OPERATIONS = (SUM, PROD, MAX, MIN, BAND, LXOR)
+LONGEST = 2 * PIECE_BYTES // 8 + 3  # doubles of each member's part: several pieces, and a rest
+
+
+def all_reductions(comm: Any) -> bytes:
+    """Of several types, operations and lengths, in place and not; what was given is as it was."""
+    found, rank = [], comm.rank
+    for turn, (code, count) in enumerate(
+        [
+            ("d", 9 * COUNT),
+            ("f", 30_001),
+            ("q", LONGEST * comm.size),
+            ("i", 40_003),
+            ("F", 20_000),
+            ("?", 200_000),
+        ]
+    ):
+        for op in OPERATIONS[:2] if code == "F" else OPERATIONS[: 4 if code in "df" else 6]:
+            mine = ((np.arange(count) * (turn + 3) + 7 * rank) % 251 / 3 + 1).astype(code)
+            total, kept = np.zeros_like(mine), mine.copy()
+            try:
+                comm.Allreduce(mine, total, op)
+                assert (mine == kept).all()
+                comm.Allreduce(IN_PLACE, mine, op)
+            except MpiException as error:
+                found.append(str(error).encode())
+                continue
+            mine_again = total.tobytes()
+            assert mine.tobytes() == mine_again
+            found.append(mine_again)
+    pairs = np.zeros(30_000, [("value", "d"), ("index", "i")])
+    pairs["value"], pairs["index"] = (np.arange(30_000) * 5 + rank) % 7, rank
+    best = np.zeros_like(pairs)
+    comm.Allreduce([pairs, PREDEFINED["MPI_DOUBLE_INT"]], [best, PREDEFINED["MPI_DOUBLE_INT"]], MAXLOC)
+    return b"".join(found) + best["value"].tobytes() + best["index"].tobytes()
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("size", [2, 3, pytest.param(5, marks=pytest.mark.rotate(2))])
+def test_long_allreduces_have_the_bits_of_the_schedules(size: int, carrier: str) -> None:
+    made: dict[int, Counted] = {}
+    direct = run_ranks(size, all_reductions, seed=size, hook=offering(carrier, size, made))
+    assert direct == run_ranks(size, all_reductions)
+    assert all(offers.blocks > 100 for offers in made.values())
+    assert not any(offers._tokens for offers in made.values())
+
+
+@pytest.mark.parametrize("when", ["at the first piece", "at a result"])
+def test_an_allreduce_that_cannot_be_read_takes_the_schedule_and_has_its_buffer_back(when: str) -> None:
+    class Forgetful(Counted):
+        def read(self, offer: bytes, part: int, into: memoryview, first: int | None = None) -> bool:
+            return (first is None) == (when == "at the first piece") and super().read(
+                offer, part, into, first
+            )
+
+    def program(comm: Any) -> bytes:
+        mine, total = np.arange(2.0 * COUNT) + comm.rank, np.zeros(2 * COUNT)
+        comm.Allreduce(mine, total)
+        comm.Allreduce(IN_PLACE, mine)
+        assert (mine == total).all()
+        return total.tobytes()
+
+    made: dict[int, Any] = {}
+    hook = offering("oracle", 3, made, lambda rank: Forgetful() if rank == 1 else Counted())
+    assert run_ranks(3, program, hook=hook) == run_ranks(3, program)
+
+
 def with_gaps(comm: Any) -> bytes:
     """A vector type on one side, and what a program must not do: memory that is sent and received at once."""
     column = DOUBLE.Create_vector(COUNT, 1, 2).Create_resized(0, 16 * COUNT).Commit()
@@ -94,7 +163,7 @@ def test_what_is_not_in_one_piece_takes_the_schedule() -> None:
 class Forbidden(Offers):
     """As where the kernel forbids it: found at the first block."""
 
-    def read(self, offer: bytes, part: int, into: memoryview) -> bool:
+    def read(self, offer: bytes, part: int, into: memoryview, first: int | None = None) -> bool:
         self.is_refused = True
         return False
 
@@ -120,10 +189,10 @@ def test_what_a_member_has_changed_that_was_thrown_out_is_not_taken() -> None:
     reads, has_left = threading.Event(), threading.Event()
 
     class Slow(Offers):
-        def read(self, offer: bytes, part: int, into: memoryview) -> bool:
+        def read(self, offer: bytes, part: int, into: memoryview, first: int | None = None) -> bool:
             reads.set()
             assert has_left.wait(60)
-            answers.append(super().read(offer, part, into))
+            answers.append(super().read(offer, part, into, first))
             return answers[-1]
 
     answers: list[bool] = []
