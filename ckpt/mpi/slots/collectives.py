@@ -192,13 +192,16 @@ def allreduce_buffer(
 
 def _allreduce_long(exchange: Exchange, out: BufferSpec, into: BufferSpec, op: Op, *, in_place: bool) -> bool:
     """Buffers that the schedule cuts, too: in the same way. If it is not done, a buffer in place is what it was."""
-    size, kept = len(exchange.members), None
+    parts, kept = cut_elements(into, len(exchange.members)), None
     if in_place and into.dense and exchange.engine.offers is not None:
-        kept = out = BufferSpec(bytearray(into.read()), into.count, into.datatype)
-    if direct.allreduce(exchange, cut_elements(out, size), cut_elements(into, size), op):
+        # a copy of each part, not of all: memory of moderate size is used again, and larger one is mapped anew each time
+        kept = [BufferSpec(bytearray(part.read()), part.count, part.datatype) for part in parts]
+    if direct.allreduce(
+        exchange, kept or cut_elements(out, len(parts)), parts, op, is_apart=kept is not None
+    ):
         return True
-    if kept is not None:
-        into.write(kept.read())
+    for part, before in zip(parts, kept or (), strict=False):
+        part.write(before.read())
     return False
 
 

@@ -54,12 +54,20 @@ def allgather(exchange: Exchange, out: BufferSpec, into: Sequence[BufferSpec], *
     return _exchange(exchange, [out] * len(into) if is_free else None, into, in_place=in_place)
 
 
-def allreduce(exchange: Exchange, out: Sequence[BufferSpec], into: Sequence[BufferSpec], op: Op) -> bool:
+def allreduce(
+    exchange: Exchange,
+    out: Sequence[BufferSpec],
+    into: Sequence[BufferSpec],
+    op: Op,
+    *,
+    is_apart: bool = False,
+) -> bool:
     """The same. Block r of `out` and of `into` is the part that member r combines: whole elements. If it is not done, `into`
-    is changed."""
+    is changed. `is_apart`: `out` is memory of its own."""
     first, others = exchange.number, exchange.others
     look_ns = _look_ns(into)
-    number, kind, offer = _offer(exchange.engine.offers, None if _overlap(out, into) else [*out, *into])
+    is_free = is_apart or not _overlap(out, into)
+    number, kind, offer = _offer(exchange.engine.offers, [*out, *into] if is_free else None)
     try:
         found = exchange.run(kind, offer, others, others, look_ns=look_ns)
         is_well = _all_offer(exchange, found, kind) and _combine_own(exchange, found, out, into, op)
