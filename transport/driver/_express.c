@@ -30,6 +30,7 @@
 
    This file is long because one call passes through all of it: the rings, the way to other hosts, and what tells them apart. */
 
+#define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
