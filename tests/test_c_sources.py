@@ -38,7 +38,8 @@ def test_no_source_needs_an_old_compiler() -> None:
             f"-I{sysconfig.get_path('include')}",
             source,
         ]
-        return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60).stderr
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        return done.stderr if done.returncode else ""
 
     with ThreadPoolExecutor(2) as threads:
         said = [text for text in threads.map(compiled, sources) if text]
