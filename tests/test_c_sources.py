@@ -32,7 +32,6 @@ def test_no_source_needs_an_old_compiler() -> None:
         words = [
             "cc",
             "-fsyntax-only",
-            "-w",
             *standard,
             *STRICT,
             f"-I{sysconfig.get_path('include')}",
