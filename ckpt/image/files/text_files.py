@@ -3,12 +3,9 @@
 A :class:`~io.TextIOWrapper` does not show its ``newline`` argument, and while a ``for`` loop reads its lines, ``tell()``
 raises OSError. Both are found by experiment:
 
-- ``newline``: the layer reads or writes a probe, on a memory file put under its descriptor
-  (:mod:`ckpt.image.files.file_positions`).
-- position in a ``for`` loop: over what is no file of the kernel, the layer's remaining text is read, and the place where
-  this text begins is searched for. This uses the object up, so it is done in a forked child only.
-
-What a layer over a file has read and not given out is saved with it (:mod:`.text_states`; not without fork).
+- ``newline``: the layer reads or writes a probe, on a memory file put under its descriptor.
+- the text in a ``for`` loop, and over a file: what the layer has read and not given out is taken out of it, and saved with
+  it (:mod:`.text_states`). This uses the object up, so it is done in a forked child only.
 """
 
 from __future__ import annotations
@@ -39,15 +36,14 @@ from ckpt.image.files.file_positions import STD_FDS, Positions, memory_file
 from ckpt.image.files.reopen import make_closed
 from ckpt.image.files.standard_output import catching
 from ckpt.image.files.text_states import (
-    length_of_rest,
+    Taken,
+    TextState,
     make_text,
     make_text_ahead,
     make_text_between,
     make_text_with,
     make_text_writer,
-    search_encoding,
     shortened,
-    start_of,
     state_of,
     take_rest,
 )
@@ -88,15 +84,7 @@ class TextSaver:
         if self._is_disposable and obj.writable() and obj.readable() and obj.seekable():
             is_iterated, pending = _flushed(obj, buffer)
             if pending:
-                before = take_rest(obj)
-                made = self._reduce_writer(obj, buffer, attributes, pending)
-                if not before[0]:
-                    return made
-                # Since 3.13 it reads on, in a loop, from what it had read before it wrote
-                _, (_, settings, _, text, _) = made
-                state = state_of(before, settings, self._positions.at[id(buffer)], is_iterated=True)
-                _check_read(obj, state is not None)
-                return make_text_with, (buffer, settings, state, attributes, text)
+                return self._reduce_pending(obj, buffer, attributes, pending)
             position = None if is_iterated else obj.tell()
             return self._reduce_reading(obj, position, self._positions.at[id(buffer)], attributes)
         with self._positions.flushing(buffer) if obj.writable() else contextlib.nullcontext():
@@ -129,17 +117,15 @@ class TextSaver:
         if obj.writable() and can_be_caught(buffer):
             is_iterated, pending = _flushed(obj, buffer)
             if pending:
-                return self._reduce_writer(obj, buffer, attributes, pending)
+                return self._reduce_pending(obj, buffer, attributes, pending)
         elif obj.seekable():
             is_iterated = is_in_a_loop(obj)
         is_taken_out = is_iterated and raw is not None and not self._is_disposable  # it can be put back, too
         if is_taken_out or not obj.seekable():
             return self._reduce_reader(obj, buffer, attributes)
-        read = buffer.tell()
         if is_iterated:
-            position, newline = self._find_in_a_loop(obj, buffer)
-        else:
-            position, newline = obj.tell(), None
+            return self._reduce_in_a_loop(obj, buffer, attributes)
+        read, position = buffer.tell(), obj.tell()
         data, begin = b"", position & _OFFSET
         if obj.writable() and begin != read:
             _check_read(obj, begin == position)
@@ -147,8 +133,7 @@ class TextSaver:
             data = buffer.read(read - position)
             buffer.seek(read)
             _check_read(obj, len(data) == read - position)
-        if not is_iterated:
-            newline = newline_found(obj)
+        newline = newline_found(obj)
         if not self._is_disposable:
             obj.seek(position)
             read_on(obj, read, data)
@@ -226,27 +211,18 @@ class TextSaver:
         return make_text_ahead, (buffer, _settings(obj, newline), ahead, has_carriage_return, attributes)
 
     def _reduce_in_memory(self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]) -> Any:
-        """A text layer over a BytesIO. In a ``for`` loop, the remaining text is read to find the position. Unwritten text is
-        saved with the layer, and not written: the BytesIO may have been saved before.
+        """A text layer over a BytesIO. Unwritten text is saved with the layer, and not written: the BytesIO may have been
+        saved before.
         """
         before = buffer.getvalue(), buffer.tell()
-        if not is_in_a_loop(obj):
-            position: int | None = obj.tell()  # tell() also writes the unwritten text
-        elif self._is_disposable and codecs.lookup(obj.encoding).name in STATELESS_CODECS:
-            position = None
-        else:
-            raise PicklingError(
-                "a text layer over memory in the middle of a for loop needs fork, and utf-8, to be saved"
-            )
+        if is_in_a_loop(obj):
+            _, pending = _flushed(obj, buffer) if self._is_disposable else (True, b"")
+            if pending:
+                return self._reduce_pending(obj, buffer, attributes, pending)
+            return self._reduce_in_a_loop(obj, buffer, attributes)
+        position = obj.tell()  # also writes the unwritten text
         content, at = buffer.getvalue(), buffer.tell()
-        pending = obj.read() if position is None else ""
-        newline = newline_found(obj)
-        if position is None:
-            encoding = codecs.lookup(obj.encoding).name
-            position = start_of(pending, content, encoding, obj.errors or "strict", newline)
-            if position is None:
-                raise PicklingError("the position in a text layer over memory cannot be worked out")
-        settings = _settings(obj, newline)
+        settings = _settings(obj, newline_found(obj))
         unwritten = text_unwritten(settings, *before, content, at)
         read = before[1]
         if unwritten:
@@ -264,35 +240,28 @@ class TextSaver:
             return make_text_between, (buffer, settings, position, attributes, read)
         return make_text, (buffer, settings, position, attributes, unwritten)
 
-    def _find_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any) -> tuple[int, str | None]:
-        """The position and the ``newline`` argument of a text layer in a ``for`` loop over a buffer that is no file of the
-        kernel (gzip): what the layer has read ahead is taken out of it, and its beginning is searched for.
-        """
-        where = f"a text layer over {type(buffer).__name__} in the middle of a for loop"
-        encoding = search_encoding(obj.encoding)
-        if encoding is None or not (self._is_disposable and can_be_caught(buffer)):
+    def _reduce_pending(
+        self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any], pending: bytes
+    ) -> Any:
+        """A layer that has written, which it reads, too. ``pending``: what has been taken out of it."""
+        before = take_rest(obj)
+        made = self._reduce_writer(obj, buffer, attributes, pending)
+        if not before[0]:
+            return made
+        # Since 3.13 it reads on, in a loop, from what it had read before it wrote
+        _, (_, settings, _, text, _) = made
+        return make_text_with, (buffer, settings, _state_in_a_loop(obj, before, settings), attributes, text)
+
+    def _reduce_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
+        """A layer in a ``for`` loop, over what is no file of the kernel."""
+        if not (self._is_disposable and can_be_caught(buffer)):
             raise PicklingError(
-                f"{where} needs fork, and utf-8, to be saved; readline() in a while loop does not"
+                f"a text layer over {type(buffer).__name__} in the middle of a for loop needs fork to be saved; readline() "
+                "in a while loop does not"
             )
-        errors, end = obj.errors or "strict", buffer.tell()
-        rest = buffer.read(3)  # the decoder may hold the first bytes of a character
-        parts = [rest[: length_of_rest(rest, encoding)]]
-        end += len(parts[0])
-
-        def read(size: int = -1) -> bytes:
-            return parts.pop() if parts else b""
-
-        with replaced(buffer, {"read": read, "read1": read}):
-            pending = obj.read()
-        newline = newline_found(obj)
-        window = min(end, len(pending.encode(encoding, errors)) + pending.count("\n") + 4)
-        buffer.seek(end - window)
-        start = start_of(pending, buffer.read(window), encoding, errors, newline)
-        if start is None:
-            raise PicklingError(f"the position in {where} cannot be worked out")
-        position = end - window + start
-        buffer.seek(position)
-        return position, newline
+        before = take_rest(obj)
+        settings = _settings(obj, newline_found(obj))
+        return make_text_with, (buffer, settings, _state_in_a_loop(obj, before, settings), attributes)
 
     def _reduce_reading(
         self, obj: io.TextIOWrapper, position: int | None, read: int, attributes: dict[str, Any]
@@ -301,20 +270,28 @@ class TextSaver:
         buffer: Any = obj.buffer
         before = take_rest(obj)
         settings = _settings(obj, newline_of(obj, self._positions))
-        state = state_of(before, settings, read, is_iterated=position is None)
+        if position is None:
+            return make_text_with, (buffer, settings, _state_in_a_loop(obj, before, settings), attributes)
+        state = state_of(before, settings, read, is_iterated=False)
         if state is None:
-            if position is None:
-                raise PicklingError(
-                    f"a for loop over a file in encoding {obj.encoding!r} (errors={obj.errors!r}) holds text that cannot be "
-                    "encoded again: checkpoints wait until it reads on; readline() in a while loop does not"
-                )
             return make_text, (buffer, settings, position, attributes)
         is_same = isinstance(state.piece, bytes) and self._positions.has(
             buffer.fileno(), state.begin, state.piece
         )
-        if position is not None and not obj.writable() and is_same:
+        if not obj.writable() and is_same:
             state = shortened(state)
         return make_text_with, (buffer, settings, state, attributes)
+
+
+def _state_in_a_loop(obj: io.TextIOWrapper, before: Taken, settings: tuple[Any, ...]) -> TextState:
+    buffer: Any = obj.buffer
+    state = state_of(before, settings, buffer.tell(), is_iterated=True)
+    if state is None:
+        raise PicklingError(
+            f"a for loop over text in encoding {obj.encoding!r} (errors={obj.errors!r}) holds what cannot be encoded again: "
+            "checkpoints wait until it reads on; readline() in a while loop does not"
+        )
+    return state
 
 
 def _attribute(obj: io.TextIOWrapper, name: str, default: str | None) -> Any:

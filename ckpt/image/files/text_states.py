@@ -23,6 +23,7 @@ from ckpt.image.files.buffered_data import STATELESS_CODECS, caught_from, put_te
 from ckpt.transport.records import dataclass, replace
 
 __all__ = [
+    "Taken",
     "TextState",
     "length_of_rest",
     "make_text",
