@@ -31,20 +31,54 @@ __all__ = [
     "put_handlers",
     "set_parts_of_builder",
     "taken_of_line",
+    "window_of",
 ]
 
 _WORDS = 17
-_RAW, _BUFFER, _FILLED, _OWNER, _SIZE = 0, 5, 7, 12, 13
+_RAW, _PLACE, _BUFFER, _AT, _FILLED, _END, _WRITE_BEGIN, _WRITE_END, _OWNER, _SIZE = (
+    0,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    12,
+    13,
+)
 _NEWLINE = b"\n"
 
 
-def _words(reader: io.BufferedReader) -> Any:
+def _words(reader: io.BufferedReader | io.BufferedRandom) -> Any:
     """The words of the struct, in place. None: another layout."""
     if instance_bytes(io.BufferedReader) != HEADER_BYTES + _WORDS * ctypes.sizeof(ctypes.c_void_p):
         return None
     words = (ctypes.c_ssize_t * _WORDS).from_address(id(reader) + HEADER_BYTES)
     size = reader.__sizeof__() - instance_bytes(type(reader))
     return words if words[_RAW] == id(reader.raw) and words[_SIZE] == size else None
+
+
+Window = tuple[int, bytes, int, tuple[int, bytes] | None]
+"""What a buffer over a file has read: where this begins in the file, the bytes, the program's place in them; and what the
+program has written over them, and at which place in them, which the file does not have yet."""
+
+
+def window_of(buffer: io.BufferedReader | io.BufferedRandom) -> Window | None:
+    """None: another layout, or nothing that is still of use. No method of the buffer is called."""
+    words = _words(buffer)
+    if words is None or words[_PLACE] < 0:
+        return None
+    filled, end, written = words[_FILLED], words[_END], None
+    if isinstance(buffer, io.BufferedRandom) and words[_WRITE_END] != -1:
+        written = words[_WRITE_BEGIN], words[_WRITE_END]
+        end = max(end, written[1])
+    if not 0 <= words[_AT] <= end <= words[_SIZE] or not 0 <= filled <= end or (not written and filled < end):
+        return None
+    if written and words[_END] < 0 and filled:
+        return None
+    held = ctypes.string_at(words[_BUFFER], end)
+    return words[_PLACE] - filled, held[:filled], words[_AT], written and (written[0], held[slice(*written)])
 
 
 def buffers_of_pair(pair: io.BufferedRWPair) -> tuple[Any, Any] | None:

@@ -1,7 +1,7 @@
 """Open files, descriptors and standard streams: recorded before an image is taken, opened again after a restart.
 
     file_notes                         what is noted of all descriptors before the fork
-    open_files                         the reducers of file objects. Start reading here; text_files, text_places,
+    open_files                         the reducers of file objects. Start reading here; text_files, text_states,
                                        file_positions, buffered_data: their state
     saved_files                        the record of one file; file_locks: its locks
     descriptors, numbers               descriptors that no object owns; each number is the same file again

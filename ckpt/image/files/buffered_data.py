@@ -23,12 +23,13 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
+import os
 from collections.abc import Callable, Iterator
 from pickle import PicklingError
 from typing import Any
 
 from ckpt.compat.typeobjects import instance_bytes
-from ckpt.image.files.reopen import make_text
+from ckpt.image.files.reopen import make_buffered
 from ckpt.image.reducers.buffers import buffer_over
 from ckpt.image.reducers.raw_instances import attributes_of
 
@@ -44,10 +45,8 @@ __all__ = [
     "make_buffer_ahead",
     "make_buffer_pair",
     "make_closed_pair",
+    "make_filled",
     "make_random_access",
-    "make_text_ahead",
-    "make_text_between",
-    "make_text_writer",
     "newline_found",
     "newline_read",
     "put_text_back",
@@ -172,13 +171,10 @@ def text_unwritten(settings: tuple[Any, ...], before: bytes, at: int, after: byt
 # ---------------------------------------------------------------------- read ahead
 
 
-def bytes_ahead(buffer: io.BufferedReader | io.BufferedRandom) -> bytes:
-    """The bytes that the buffer has read and the program has not; they stay where they are, but for a buffer that writes,
-    too: it is behind them then, since its ``peek`` would drop them."""
+def bytes_ahead(buffer: io.BufferedReader) -> bytes:
+    """The bytes that the buffer has read and the program has not; they stay where they are."""
     with replaced(buffer.raw, {"readinto": lambda target: 0}):
-        return bytes(
-            buffer.read1(buffer_nbytes(buffer)) if isinstance(buffer, io.BufferedRandom) else buffer.peek(1)
-        )
+        return bytes(buffer.peek(1))
 
 
 class _Asked(Exception):
@@ -292,35 +288,6 @@ def read_on(text: io.TextIOWrapper, read: int, data: bytes | None = None) -> Non
 # ---------------------------------------------------------------------- called while loading
 
 
-def make_text_between(
-    buffer: Any,
-    settings: tuple[Any, ...],
-    position: int,
-    attributes: dict[str, Any],
-    read: int,
-    data: bytes | None = None,
-) -> Any:
-    """A text layer at this position for the program, which has read up to ``read`` (:func:`read_on`). ``data``: the bytes
-    from the position on, where nobody below can be asked for them."""
-    made = make_text(buffer, settings, position, attributes)
-    read_on(made, read, data)
-    return made
-
-
-def make_text_writer(
-    buffer: Any, settings: tuple[Any, ...], has_begun: bool, text: str, attributes: dict[str, Any]
-) -> io.TextIOWrapper:
-    """A text layer that holds the unwritten ``text``. ``has_begun``: the encoder has written its byte order mark already."""
-    with caught_from(buffer):
-        made = io.TextIOWrapper(buffer, *settings)
-        if has_begun:
-            made.write("\n")
-            made.flush()
-    made.write(text)  # fits: a text layer held this text before
-    made.__dict__.update(attributes)
-    return made
-
-
 def make_random_access(
     cls: Any, raw: Any, position: int, places: list[tuple[int, bytes]], nbytes: int = io.DEFAULT_BUFFER_SIZE
 ) -> Any:
@@ -341,18 +308,47 @@ def make_random_access(
     return made
 
 
-def make_buffer_ahead(
-    cls: Any, raw: Any, ahead: bytes, nbytes: int = io.DEFAULT_BUFFER_SIZE, position: int | None = None
-) -> Any:
-    """A buffer of ``nbytes`` that has read ``ahead`` from ``raw`` already. ``position``: where this begins in a file, which
-    is not asked for anything: the offset of its descriptor is behind it."""
-    methods: dict[str, Callable[..., Any]] = {"readinto": lambda target: _fill(target, ahead)}
-    if position is not None:
-        methods |= {"tell": lambda: position, "seek": lambda *where: position}
-    with replaced(raw, methods):
+def make_buffer_ahead(cls: Any, raw: Any, ahead: bytes, nbytes: int = io.DEFAULT_BUFFER_SIZE) -> Any:
+    """A buffer of ``nbytes`` that has read ``ahead`` from ``raw`` already."""
+    with replaced(raw, {"readinto": lambda target: _fill(target, ahead)}):
         made = buffer_over(cls, raw, nbytes)
         if ahead:
             made.peek(1)
+    return made
+
+
+def make_filled(
+    cls: Any,
+    raw: Any,
+    nbytes: int,
+    begin: int,
+    data: bytes | int,
+    place: int,
+    written: tuple[int, bytes] | None,
+) -> Any:
+    """A buffer of ``nbytes`` that holds the bytes ``data`` of a file from ``begin`` on (a number: so many, which the file
+    still has), with the program at the ``place`` in them, and what the program has written over them
+    (:data:`ckpt.compat.readers.Window`). The offset of the descriptor is behind them already."""
+    if isinstance(data, int):
+        expected = data
+        data = os.pread(raw.fileno(), expected, begin)
+        if len(data) < expected:  # it is another file by now
+            return make_buffered(cls, raw, begin + place, b"", nbytes)
+    methods: dict[str, Callable[..., Any]] = {
+        "readinto": lambda target: _fill(target, data),
+        "tell": lambda: begin,
+        "seek": lambda *where: begin,
+    }
+    with replaced(raw, methods):
+        made = buffer_over(cls, raw, nbytes)
+        if data:
+            made.peek(1)
+    with replaced(raw, {"tell": lambda: begin + len(data)}):
+        if written is not None:
+            made.seek(begin + written[0])
+            made.write(written[1])
+        if made.tell() != begin + place:
+            made.seek(begin + place)
     return made
 
 
@@ -382,13 +378,3 @@ def buffer_nbytes(buffer: Any) -> int:
 def _fill(target: Any, data: bytes) -> int:
     target[: len(data)] = data
     return len(data)
-
-
-def make_text_ahead(
-    buffer: Any, settings: tuple[Any, ...], ahead: str, has_carriage_return: bool, attributes: dict[str, Any]
-) -> io.TextIOWrapper:
-    """A text layer that has read ``ahead`` already."""
-    made = io.TextIOWrapper(buffer, *settings)
-    put_text_back(made, ahead, has_carriage_return)
-    made.__dict__.update(attributes)
-    return made

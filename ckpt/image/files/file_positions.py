@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator
 from pickle import PicklingError
 from typing import Any
 
-from ckpt.compat.readers import buffers_of_pair, is_in_use, taken_of_line
+from ckpt.compat.readers import Window, buffers_of_pair, is_in_use, taken_of_line, window_of
 from ckpt.image.files.buffered_data import (
     bytes_ahead,
     can_be_caught,
@@ -41,6 +41,7 @@ __all__ = [
     "read_at",
 ]
 
+SavedWindow = Window | tuple[int, int, int, tuple[int, bytes] | None]
 STD_FDS = (0, 1, 2)
 HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
@@ -65,9 +66,10 @@ class Positions:
     kept, because taking a text layer above apart changes what the object itself answers. ``pending``: id of a buffered
     object -> bytes that the object, or a text layer above it, had not written. ``places``: id of such an object that reads,
     too (``r+``) -> at which offsets flushing has written, and what: after a seek within what has been read ahead, that is
-    neither the descriptor's offset nor the program's position. ``ahead``: id of a buffered reader -> bytes that it has read
-    and the program has not, if it cannot seek, or the file has changed there since: a program that reads a file and writes
-    it anew goes on with what it had read.
+    neither the descriptor's offset nor the program's position. ``ahead``: id of a buffered reader that cannot seek -> bytes
+    that it has read and the program has not. ``windows``: id of a buffer over a file -> what it has read of the file
+    (:data:`ckpt.compat.readers.Window`), or how many bytes, where the file has them still. It is filled with just that
+    again: so it goes on with what it had read, whoever has changed the file since, and asks for the same pieces later.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Positions:
         self.pending: dict[int, bytes] = {}
         self.places: dict[int, list[tuple[int, bytes]]] = {}
         self.ahead: dict[int, bytes] = {}
+        self.windows: dict[int, SavedWindow] = {}
         self._notes = notes
 
     def open(self, fd: int) -> Opened:
@@ -145,7 +148,8 @@ class Positions:
         self.open(fd)
         # Flushing leads to the end where the file is opened for appending
         before = obj.tell() if isinstance(obj, io.BufferedRandom) else None
-        ahead = self._ahead_of(obj)
+        if window := self._window(obj):
+            self.windows[id(obj)] = window
         if obj.writable():
             with self.flushing(obj):
                 obj.flush()
@@ -153,31 +157,23 @@ class Positions:
             return None
         position: int = obj.tell() if before is None else before
         self.at[id(obj)] = position
-        if ahead and before is not None:
-            obj.seek(before)
-        # A write goes into what a BufferedRandom has read ahead, and to the file when a seek leaves that
-        if (
-            ahead
-            and not self.pending.get(id(obj))
-            and not (before is None and self._has(fd, position, ahead))
-        ):
-            self.ahead[id(obj)] = ahead
         return position
 
-    def _ahead_of(self, obj: Any) -> bytes:
-        """What a buffer over a file has read ahead. Not of one that writes, too, without fork: it would be behind that. Nor
-        of a file that is to stay as it is."""
+    def _window(self, obj: Any) -> SavedWindow | None:
+        """What a buffer over a file has read. Not of one that writes, too, without fork: it is about to be flushed. Nor of a
+        file that is to stay as it is."""
         note = self.opened[obj.raw.fileno()].note
-        if not obj.readable():
-            return b""
-        # Where it has nothing ahead, asking it would write what it holds
-        if isinstance(obj, io.BufferedRandom) and not (self.is_disposable and obj.raw.tell() > obj.tell()):
-            return b""
-        if note.kind not in ("file", "deleted") or is_kept(note.path):
-            return b""
-        return bytes_ahead(obj) if can_be_caught(obj.raw) else b""
+        if not obj.readable() or (obj.writable() and not self.is_disposable):
+            return None
+        if note.kind not in ("file", "deleted") or is_kept(note.path) or not can_be_caught(obj.raw):
+            return None
+        window = window_of(obj)
+        # What is written over a part of it takes the rest of it to the file with it
+        if window is None or obj.writable() or not self.has(obj.raw.fileno(), *window[:2]):
+            return window
+        return (window[0], len(window[1]), *window[2:])
 
-    def _has(self, fd: int, position: int, data: bytes) -> bool:
+    def has(self, fd: int, position: int, data: bytes) -> bool:
         """Does the file have this there? If so, it can be read again."""
         opened = self.opened[fd]
         try:

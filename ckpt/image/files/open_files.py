@@ -12,9 +12,9 @@ In the child, when the pickler meets a file object (:class:`FileSaver`)
     ==================  ======================================================================================
     FileIO              path, flags, offset; for writers the length; for small files the content
                         (:mod:`ckpt.image.files.saved_files`)
-    buffered objects    their raw file, the logical position, the bytes that are not written yet; and what has been read
-                        ahead, where the file has something else there by now
-    TextIOWrapper       its buffer and settings, the position of the next character (:mod:`.text_files`)
+    buffered objects    their raw file, the logical position, the bytes that are not written yet; and which piece of the file
+                        they have read, with its bytes where the file has something else there by now
+    TextIOWrapper       its buffer and settings, and what it has read and not given out yet (:mod:`.text_files`)
     standard streams    references; their lengths are in `ckpt.image.process.resources`. File objects of the program over
                         them: with the bytes that are not written yet
     deleted files       with their content (temporary files)
@@ -43,6 +43,7 @@ from ckpt.image.files.buffered_data import (
     make_buffer_ahead,
     make_buffer_pair,
     make_closed_pair,
+    make_filled,
     make_random_access,
 )
 from ckpt.image.files.descriptors import Descriptors, reduce_descriptors, unowned
@@ -169,10 +170,11 @@ class FileSaver:
             )
         position = self._positions.buffered(obj)
         nbytes = buffer_nbytes(obj)
+        if window := self._positions.windows.get(id(obj)):
+            return make_filled, (type(obj), obj.raw, nbytes, *window)
         if id(obj) in self._positions.ahead:
             ahead = self._positions.ahead[id(obj)]
-            made = type(obj), obj.raw, ahead, max(nbytes, len(ahead))
-            return make_buffer_ahead, made if position is None else (*made, position)
+            return make_buffer_ahead, (type(obj), obj.raw, ahead, max(nbytes, len(ahead)))
         if places := self._positions.places.get(id(obj)):
             return make_random_access, (type(obj), obj.raw, position, places, nbytes)
         pending = self._positions.pending.get(id(obj), b"")

@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ckpt.compat.stdlib import decompressing_readers, reader_attributes, rewind
@@ -220,9 +220,22 @@ class OpenedFile:
 
 def make_raw_file(opened: OpenedFile, mode: str, name: Any, closefd: bool) -> io.FileIO:
     """A raw file over an open file. ``name``: the file's name attribute; an integer becomes the new descriptor."""
-    made = io.FileIO(opened.fd, mode, closefd)
+    with file_offset(opened.fd):
+        made = io.FileIO(opened.fd, mode, closefd)
     made.name = opened.fd if isinstance(name, int) else name
     return made
+
+
+@contextlib.contextmanager
+def file_offset(fd: int) -> Iterator[None]:
+    """At the end of the context, the offset of the descriptor, if it has one, is what it was: a FileIO for appending puts it
+    to the end."""
+    offset = None
+    with contextlib.suppress(OSError):
+        offset = os.lseek(fd, 0, os.SEEK_CUR)
+    yield
+    if offset is not None:
+        os.lseek(fd, offset, os.SEEK_SET)
 
 
 def make_raw_over(fd: int, mode: str, name: Any, closefd: bool) -> io.FileIO:
@@ -343,21 +356,6 @@ def make_buffered(
         made.seek(position - len(pending))
     if pending:
         made.write(pending)
-    return made
-
-
-def make_text(
-    buffer: Any, settings: tuple[Any, ...], position: Any, attributes: dict[str, Any], pending: str = ""
-) -> Any:
-    """A text layer over ``buffer``. ``settings``: further arguments of :class:`io.TextIOWrapper`, in order. ``position``:
-    for ``seek``, or None. ``attributes``: of the instance. ``pending``: text that is not written yet.
-    """
-    made = io.TextIOWrapper(buffer, *settings)
-    if position is not None and type(buffer) is not io.BufferedWriter and position != buffer.tell():
-        made.seek(position)  # before write(): a seek would flush the pending text
-    if pending:
-        made.write(pending)
-    made.__dict__.update(attributes)
     return made
 
 

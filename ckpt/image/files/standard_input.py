@@ -3,8 +3,9 @@
 ``ckpt run APP.PY < FILE`` gives rank 0 the file itself (:mod:`ckpt.rank.boot`); a restart opens the file again. One that has
 lost its name is in the image, like what the program has put there (:func:`.descriptors.redirected`). The saved
 position is that of the next character that the program will see, not the offset of the descriptor, which is behind the bytes
-read ahead. ``sys.stdin`` is asked for the position like every text file (:mod:`ckpt.image.files.text_files`). A program that
-reads descriptor 0 without ``sys.stdin`` goes on at the same position.
+read ahead. ``sys.stdin`` is asked for it. In a ``for`` loop it does not tell it: its remaining text is taken out of it then,
+and the place in the file where this text begins is searched for. A program that reads descriptor 0 without ``sys.stdin``
+goes on at the same position.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import io
 import os
 import sys
+from pickle import PicklingError
 from typing import Any
 
 from ckpt.errors import IncompatibleImage
 from ckpt.image.files.file_notes import FileNote
-from ckpt.image.files.file_positions import Positions
-from ckpt.image.files.text_files import TextSaver
+from ckpt.image.files.file_positions import Positions, memory_file, read_at
+from ckpt.image.files.text_files import is_in_a_loop, newline_of
+from ckpt.image.files.text_states import length_of_rest, search_encoding, start_of
 
 __all__ = ["go_on_reading", "note_position"]
 
@@ -39,7 +42,16 @@ def note_position(notes: dict[int, FileNote], *, is_disposable: bool) -> int | N
         or stream.closed
     ):
         return None
-    return TextSaver(Positions(notes, is_disposable=is_disposable)).position(stream)
+    positions = Positions(notes, is_disposable=is_disposable)
+    positions.open(stream.fileno())
+    if not is_in_a_loop(stream):
+        return stream.tell() if stream.seekable() else None
+    encoding = search_encoding(stream.encoding)
+    if not is_disposable or encoding is None:
+        raise PicklingError(
+            f"a for loop over standard input in encoding {stream.encoding!r} needs fork, and utf-8"
+        )
+    return _place_of_text(stream, positions, encoding)
 
 
 def go_on_reading(position: int | None, *, is_saved: bool = False) -> None:
@@ -69,3 +81,39 @@ def go_on_reading(position: int | None, *, is_saved: bool = False) -> None:
             f"{length} bytes, {needed} had been read. Put back what it had, and start the job again"
         )
     stream.seek(position)
+
+
+def _place_of_text(
+    obj: io.TextIOWrapper,
+    positions: Positions,
+    encoding: str,
+) -> int:
+    """The offset at which the file has what the layer, in a ``for`` loop, has read ahead. Raises PicklingError."""
+    buffer: Any = obj.buffer
+    fd = obj.fileno()
+    original = positions.opened[fd].original
+    end: int = buffer.tell()  # the text layer has taken the bytes before this position
+    pending, nbytes = _take(obj, fd, read_at(original, end, 3), encoding)
+    end += nbytes
+    window = min(end, len(pending.encode(encoding, obj.errors or "strict")) + pending.count("\n") + 4)
+    before = read_at(original, end - window, window)
+    start = start_of(pending, before, encoding, obj.errors or "strict", newline_of(obj, positions))
+    if start is None:
+        raise PicklingError("the position in a text file cannot be worked out")
+    return end - window + start
+
+
+def _take(obj: io.TextIOWrapper, fd: int, following: bytes, encoding: str) -> tuple[str, int]:
+    """Take out of a reader over a file what it has read ahead, which uses it up. ``following``: at least three bytes behind
+    that, if there are any. Also: how many of these belong to a character that its decoder had begun.
+    """
+    incomplete = following[: length_of_rest(following[:3], encoding)]
+    keep = os.dup(fd)
+    with memory_file(b"") as empty, memory_file(incomplete) as tail:
+        os.dup2(empty, fd, inheritable=False)
+        obj.buffer.read()  # drops what the buffer has read ahead
+        os.dup2(tail, fd, inheritable=False)
+        pending = obj.read()
+    os.dup2(keep, fd, inheritable=False)
+    os.close(keep)
+    return pending, len(incomplete)

@@ -3,12 +3,9 @@
 A :class:`~io.TextIOWrapper` does not show its ``newline`` argument, and while a ``for`` loop reads its lines, ``tell()``
 raises OSError. Both are found by experiment:
 
-- ``newline``: the layer reads or writes a probe, on a memory file put under its descriptor
-  (:mod:`ckpt.image.files.file_positions`).
-- position in a ``for`` loop: the layer's remaining text is read, and the place in the file where this text begins is
-  searched for. This uses the object up, so it is done in a forked child only.
-
-What has been read ahead, and is not in the file any more, is saved with the layer (:mod:`.text_places`; not without fork).
+- ``newline``: the layer reads or writes a probe, on a memory file put under its descriptor.
+- the text in a ``for`` loop, and over a file: what the layer has read and not given out is taken out of it, and saved with
+  it (:mod:`.text_states`). This uses the object up, so it is done in a forked child only.
 """
 
 from __future__ import annotations
@@ -27,9 +24,6 @@ from ckpt.image.files.buffered_data import (
     STATELESS_CODECS,
     can_be_caught,
     caught_from,
-    make_text_ahead,
-    make_text_between,
-    make_text_writer,
     newline_found,
     newline_read,
     put_text_back,
@@ -39,15 +33,26 @@ from ckpt.image.files.buffered_data import (
     text_unwritten,
 )
 from ckpt.image.files.file_positions import STD_FDS, Positions, memory_file
-from ckpt.image.files.reopen import make_closed, make_text
+from ckpt.image.files.reopen import make_closed
 from ckpt.image.files.standard_output import catching
-from ckpt.image.files.text_places import length_of_rest, place_of_text, search_encoding, start_of
+from ckpt.image.files.text_states import (
+    Taken,
+    TextState,
+    make_text,
+    make_text_ahead,
+    make_text_between,
+    make_text_with,
+    make_text_writer,
+    shortened,
+    state_of,
+    take_rest,
+)
 from ckpt.image.reducers.raw_instances import attributes_of
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Saver
 
-__all__ = ["TextSaver"]
+__all__ = ["TextSaver", "is_in_a_loop", "newline_of"]
 
 _WRITE_ANSWERS: dict[str, str | None] = {"\n": None, "\r": "\r", "\r\n": "\r\n"}
 
@@ -63,19 +68,6 @@ class TextSaver:
         self._positions = positions
         self._is_disposable = positions.is_disposable
 
-    def position(self, obj: io.TextIOWrapper) -> int | None:
-        """The argument for ``seek`` at which a reader over a file goes on with the next character that the program sees.
-        ``None``: it cannot seek. Raises PicklingError: the position cannot be found.
-        """
-        fd = obj.fileno()
-        self._positions.open(fd)
-        if not _is_iterated(obj):
-            return obj.tell() if obj.seekable() else None
-        position, taken = self._place(obj, fd, is_iterated=True)
-        if taken is not None:
-            raise PicklingError("the position in a text file cannot be worked out")
-        return position
-
     def reduce(self, pickler: Saver, obj: io.TextIOWrapper) -> Any:
         buffer: Any = obj.buffer
         if obj.closed:
@@ -89,20 +81,26 @@ class TextSaver:
         if not self._positions.has_position(raw):
             return self._reduce_over_python(obj, buffer, raw, attributes)
         self._positions.buffered(buffer)
+        if self._is_disposable and obj.writable() and obj.readable() and obj.seekable():
+            is_iterated, pending = _flushed(obj, buffer)
+            if pending:
+                return self._reduce_pending(obj, buffer, attributes, pending)
+            position = None if is_iterated else obj.tell()
+            return self._reduce_reading(obj, position, self._positions.at[id(buffer)], attributes)
         with self._positions.flushing(buffer) if obj.writable() else contextlib.nullcontext():
             # Tested before flush(), after which tell() works again
-            is_iterated = obj.seekable() and _is_iterated(obj)
+            is_iterated = obj.seekable() and is_in_a_loop(obj)
             if obj.writable():
                 obj.flush()
         if obj.writable():
             self._positions.at[id(buffer)] = buffer.tell()
-            self._positions.ahead.pop(id(buffer), None)
-        position, taken = self._place(obj, raw.fileno(), is_iterated)
-        newline = self._newline(obj)
-        if taken is not None and obj.writable():
-            raise PicklingError("the position in a text file cannot be worked out")
-        if taken is not None:
-            return make_text_ahead, (buffer, _settings(obj, newline), *taken, attributes)
+        if is_iterated and not self._is_disposable:
+            raise PicklingError("a text file in the middle of a for loop needs fork to be saved")
+        position = obj.tell() if obj.seekable() and not is_iterated else None
+        read = self._positions.at.get(id(buffer))
+        if self._is_disposable and obj.readable() and read is not None:
+            return self._reduce_reading(obj, position, read, attributes)
+        newline = newline_of(obj, self._positions)
         read = self._positions.at[id(buffer)] if obj.writable() and obj.readable() else position
         if position is not None and read is not None and read != position:
             _check_read(obj, not skips_characters(position) and read <= self._positions.end(buffer))
@@ -119,17 +117,15 @@ class TextSaver:
         if obj.writable() and can_be_caught(buffer):
             is_iterated, pending = _flushed(obj, buffer)
             if pending:
-                return self._reduce_writer(obj, buffer, attributes, pending)
+                return self._reduce_pending(obj, buffer, attributes, pending)
         elif obj.seekable():
-            is_iterated = _is_iterated(obj)
+            is_iterated = is_in_a_loop(obj)
         is_taken_out = is_iterated and raw is not None and not self._is_disposable  # it can be put back, too
         if is_taken_out or not obj.seekable():
             return self._reduce_reader(obj, buffer, attributes)
-        read = buffer.tell()
         if is_iterated:
-            position, newline = self._find_in_a_loop(obj, buffer)
-        else:
-            position, newline = obj.tell(), None
+            return self._reduce_in_a_loop(obj, buffer, attributes)
+        read, position = buffer.tell(), obj.tell()
         data, begin = b"", position & _OFFSET
         if obj.writable() and begin != read:
             _check_read(obj, begin == position)
@@ -137,8 +133,7 @@ class TextSaver:
             data = buffer.read(read - position)
             buffer.seek(read)
             _check_read(obj, len(data) == read - position)
-        if not is_iterated:
-            newline = newline_found(obj)
+        newline = newline_found(obj)
         if not self._is_disposable:
             obj.seek(position)
             read_on(obj, read, data)
@@ -216,27 +211,18 @@ class TextSaver:
         return make_text_ahead, (buffer, _settings(obj, newline), ahead, has_carriage_return, attributes)
 
     def _reduce_in_memory(self, obj: io.TextIOWrapper, buffer: io.BytesIO, attributes: dict[str, Any]) -> Any:
-        """A text layer over a BytesIO. In a ``for`` loop, the remaining text is read to find the position. Unwritten text is
-        saved with the layer, and not written: the BytesIO may have been saved before.
+        """A text layer over a BytesIO. Unwritten text is saved with the layer, and not written: the BytesIO may have been
+        saved before.
         """
         before = buffer.getvalue(), buffer.tell()
-        if not _is_iterated(obj):
-            position: int | None = obj.tell()  # tell() also writes the unwritten text
-        elif self._is_disposable and codecs.lookup(obj.encoding).name in STATELESS_CODECS:
-            position = None
-        else:
-            raise PicklingError(
-                "a text layer over memory in the middle of a for loop needs fork, and utf-8, to be saved"
-            )
+        if is_in_a_loop(obj):
+            _, pending = _flushed(obj, buffer) if self._is_disposable else (True, b"")
+            if pending:
+                return self._reduce_pending(obj, buffer, attributes, pending)
+            return self._reduce_in_a_loop(obj, buffer, attributes)
+        position = obj.tell()  # also writes the unwritten text
         content, at = buffer.getvalue(), buffer.tell()
-        pending = obj.read() if position is None else ""
-        newline = newline_found(obj)
-        if position is None:
-            encoding = codecs.lookup(obj.encoding).name
-            position = start_of(pending, content, encoding, obj.errors or "strict", newline)
-            if position is None:
-                raise PicklingError("the position in a text layer over memory cannot be worked out")
-        settings = _settings(obj, newline)
+        settings = _settings(obj, newline_found(obj))
         unwritten = text_unwritten(settings, *before, content, at)
         read = before[1]
         if unwritten:
@@ -254,73 +240,58 @@ class TextSaver:
             return make_text_between, (buffer, settings, position, attributes, read)
         return make_text, (buffer, settings, position, attributes, unwritten)
 
-    def _find_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any) -> tuple[int, str | None]:
-        """The position and the ``newline`` argument of a text layer in a ``for`` loop over a buffer that is no file of the
-        kernel (gzip): what the layer has read ahead is taken out of it, and its beginning is searched for.
-        """
-        where = f"a text layer over {type(buffer).__name__} in the middle of a for loop"
-        encoding = search_encoding(obj.encoding)
-        if encoding is None or not (self._is_disposable and can_be_caught(buffer)):
+    def _reduce_pending(
+        self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any], pending: bytes
+    ) -> Any:
+        """A layer that has written, which it reads, too. ``pending``: what has been taken out of it."""
+        before = take_rest(obj)
+        made = self._reduce_writer(obj, buffer, attributes, pending)
+        if not before[0]:
+            return made
+        # Since 3.13 it reads on, in a loop, from what it had read before it wrote
+        _, (_, settings, _, text, _) = made
+        return make_text_with, (buffer, settings, _state_in_a_loop(obj, before, settings), attributes, text)
+
+    def _reduce_in_a_loop(self, obj: io.TextIOWrapper, buffer: Any, attributes: dict[str, Any]) -> Any:
+        """A layer in a ``for`` loop, over what is no file of the kernel."""
+        if not (self._is_disposable and can_be_caught(buffer)):
             raise PicklingError(
-                f"{where} needs fork, and utf-8, to be saved; readline() in a while loop does not"
+                f"a text layer over {type(buffer).__name__} in the middle of a for loop needs fork to be saved; readline() "
+                "in a while loop does not"
             )
-        errors, end = obj.errors or "strict", buffer.tell()
-        rest = buffer.read(3)  # the decoder may hold the first bytes of a character
-        parts = [rest[: length_of_rest(rest, encoding)]]
-        end += len(parts[0])
+        before = take_rest(obj)
+        settings = _settings(obj, newline_found(obj))
+        return make_text_with, (buffer, settings, _state_in_a_loop(obj, before, settings), attributes)
 
-        def read(size: int = -1) -> bytes:
-            return parts.pop() if parts else b""
-
-        with replaced(buffer, {"read": read, "read1": read}):
-            pending = obj.read()
-        newline = newline_found(obj)
-        window = min(end, len(pending.encode(encoding, errors)) + pending.count("\n") + 4)
-        buffer.seek(end - window)
-        start = start_of(pending, buffer.read(window), encoding, errors, newline)
-        if start is None:
-            raise PicklingError(f"the position in {where} cannot be worked out")
-        position = end - window + start
-        buffer.seek(position)
-        return position, newline
-
-    def _place(
-        self, obj: io.TextIOWrapper, fd: int, is_iterated: bool
-    ) -> tuple[int | None, tuple[str, bool] | None]:
-        """The cookie for ``seek`` (:meth:`io.TextIOBase.tell`); while a ``for`` loop reads lines, ``tell()`` raises OSError,
-        and the cookie is computed from the remaining text. Or else that text (:mod:`.text_places`).
-        """
-        if not obj.seekable():
-            return None, None
-        position, encoding = None if is_iterated else obj.tell(), search_encoding(obj.encoding)
+    def _reduce_reading(
+        self, obj: io.TextIOWrapper, position: int | None, read: int, attributes: dict[str, Any]
+    ) -> Any:
+        """A layer over a file that it reads, in a forked child. ``position``: None in a ``for`` loop."""
+        buffer: Any = obj.buffer
+        before = take_rest(obj)
+        settings = _settings(obj, newline_of(obj, self._positions))
         if position is None:
-            if not self._is_disposable:
-                raise PicklingError("a text file in the middle of a for loop needs fork to be saved")
-            if encoding is None:
-                raise PicklingError(f"a for loop over a file in encoding {obj.encoding!r} cannot be saved")
-        else:
-            buffer: Any = obj.buffer
-            is_asked = self._is_disposable and not obj.writable() and position <= _OFFSET
-            if not is_asked or encoding is None or position == buffer.tell():
-                return position, None
-        return place_of_text(obj, self._positions, position, encoding, self._newline)
+            return make_text_with, (buffer, settings, _state_in_a_loop(obj, before, settings), attributes)
+        state = state_of(before, settings, read, is_iterated=False)
+        if state is None:
+            return make_text, (buffer, settings, position, attributes)
+        is_same = isinstance(state.piece, bytes) and self._positions.has(
+            buffer.fileno(), state.begin, state.piece
+        )
+        if not obj.writable() and is_same:
+            state = shortened(state)
+        return make_text_with, (buffer, settings, state, attributes)
 
-    def _newline(self, obj: io.TextIOWrapper) -> str | None:
-        """The ``newline`` argument, which has no attribute: found with a probe on a memory file."""
-        fd = obj.fileno()
-        if self._positions.opened[fd].note.kind == "device":
-            return None
-        cookie = None if self._is_disposable or not obj.seekable() else obj.tell()
-        keep = os.dup(fd)
-        try:
-            with memory_file(READ_PROBE.encode(obj.encoding)) as probe:
-                os.dup2(probe, fd, inheritable=False)
-                return _try_newline(obj, probe)
-        finally:
-            os.dup2(keep, fd, inheritable=False)
-            os.close(keep)
-            if cookie is not None:
-                obj.seek(cookie)
+
+def _state_in_a_loop(obj: io.TextIOWrapper, before: Taken, settings: tuple[Any, ...]) -> TextState:
+    buffer: Any = obj.buffer
+    state = state_of(before, settings, buffer.tell(), is_iterated=True)
+    if state is None:
+        raise PicklingError(
+            f"a for loop over text in encoding {obj.encoding!r} (errors={obj.errors!r}) holds what cannot be encoded again: "
+            "checkpoints wait until it reads on; readline() in a while loop does not"
+        )
+    return state
 
 
 def _attribute(obj: io.TextIOWrapper, name: str, default: str | None) -> Any:
@@ -354,11 +325,12 @@ def _flushed(obj: io.TextIOWrapper, buffer: Any) -> tuple[bool, bytes]:
         return False, bytes(caught)
     at = buffer.tell()
     with caught_from(buffer) as caught, replaced(buffer, {"tell": lambda: at}):
-        is_iterated = _is_iterated(obj)  # tell() writes it, unless it raises
+        is_iterated = is_in_a_loop(obj)
+        obj.flush()
     return is_iterated, bytes(caught)
 
 
-def _is_iterated(obj: io.TextIOWrapper) -> bool:
+def is_in_a_loop(obj: io.TextIOWrapper) -> bool:
     """Is a ``for`` loop reading its lines? Then ``tell()`` raises OSError."""
     try:
         obj.tell()
@@ -377,3 +349,21 @@ def _try_newline(obj: io.TextIOWrapper, probe: int) -> str | None:
     obj.flush()
     written = os.pread(probe, 64, 0).decode(obj.encoding)
     return _WRITE_ANSWERS.get(written)
+
+
+def newline_of(obj: io.TextIOWrapper, positions: Positions) -> str | None:
+    """The ``newline`` argument, which has no attribute: found with a probe on a memory file."""
+    fd = obj.fileno()
+    if positions.opened[fd].note.kind == "device":
+        return None
+    cookie = None if positions.is_disposable or not obj.seekable() else obj.tell()
+    keep = os.dup(fd)
+    try:
+        with memory_file(READ_PROBE.encode(obj.encoding)) as probe:
+            os.dup2(probe, fd, inheritable=False)
+            return _try_newline(obj, probe)
+    finally:
+        os.dup2(keep, fd, inheritable=False)
+        os.close(keep)
+        if cookie is not None:
+            obj.seek(cookie)

@@ -22,12 +22,13 @@ def opened(path: Path, encoding: str, newline: str | None) -> Any:
 
 @pytest.mark.rotate(4)
 @pytest.mark.parametrize("ends", ENDS)
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1250", "ascii"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1250", "ascii"])
 @pytest.mark.parametrize("newline", [None, ""])
 def test_the_loop_goes_on_with_the_next_line(
     tmp_path: Path, ends: str, encoding: str, newline: str | None
 ) -> None:
-    """Of files with the ends of line of Windows and other letters than those of ASCII no image could be taken."""
+    """Of files with the ends of line of Windows and other letters than those of ASCII, and of compressed ones in UTF-16, no
+    image could be taken."""
     word = "line" if encoding == "ascii" else "ligné ß"
     content = "".join(f"{word} {n}{ENDS[ends][n % len(ENDS[ends])]}" for n in range(LINES)).encode(encoding)
     plain, packed = tmp_path / "file", tmp_path / "file.gz"
