@@ -35,18 +35,8 @@ __all__ = [
 ]
 
 _WORDS = 17
-_RAW, _PLACE, _BUFFER, _AT, _FILLED, _END, _WRITE_BEGIN, _WRITE_END, _OWNER, _SIZE = (
-    0,
-    4,
-    5,
-    6,
-    7,
-    8,
-    9,
-    10,
-    12,
-    13,
-)
+_RAW, _PLACE, _BUFFER, _AT, _FILLED = 0, 4, 5, 6, 7
+_END, _WRITE_BEGIN, _WRITE_END, _OWNER, _SIZE = 8, 9, 10, 12, 13
 _NEWLINE = b"\n"
 
 
