@@ -267,7 +267,9 @@ def allreduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> None:
     arithmetic = BufferArithmetic(op, out.datatype)
     if out.nbytes < CUT_BYTES:
         slot = s.slot(out)
-        if out.nbytes < COPY_BYTES:
+        if (
+            in_place or out.nbytes < COPY_BYTES
+        ):  # the result is stored there, and others may read it only then
             s.call(snapshot, [slot])
         reductions.allreduce(s, slot, arithmetic)
         s.call(store, slot, into)

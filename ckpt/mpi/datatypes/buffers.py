@@ -236,7 +236,7 @@ def simple(arg: Any, *, writable: bool) -> BufferSpec:
         try:
             view = memoryview(obj)
         except (TypeError, ValueError, BufferError):
-            return _one(arg, 1, writable=writable)  # raises with the message that fits the defect
+            return parted(arg, 1, writable=writable)  # raises with the message that fits the defect
         size = view.itemsize if datatype is None else datatype.size
         if datatype is None:
             datatype = NUMBERS.get(view.format)
@@ -244,7 +244,7 @@ def simple(arg: Any, *, writable: bool) -> BufferSpec:
                 datatype = BYTE
         if datatype is not None and view.contiguous and not (writable and view.readonly):
             return BufferSpec(obj, view.nbytes // size, datatype)
-    return _one(arg, 1, writable=writable)
+    return parted(arg, 1, writable=writable)
 
 
 def exporter(arg: Any) -> Any:
@@ -264,7 +264,7 @@ def exporter(arg: Any) -> Any:
     return arg[0] if is_all else None
 
 
-def _one(arg: Any, parts: int, *, writable: bool) -> BufferSpec:
+def parted(arg: Any, parts: int, *, writable: bool) -> BufferSpec:
     """The spec of `parts` equal blocks. A count in the argument is the count of one block.
 
     Without a count, the spec has all elements of the buffer. ValueError: their number is not a multiple of `parts`."""
@@ -295,7 +295,7 @@ def _one(arg: Any, parts: int, *, writable: bool) -> BufferSpec:
 
 def blocks(arg: Any, size: int, *, writable: bool) -> list[BufferSpec]:
     """One buffer divided into `size` equal blocks. A count in the argument is the count of one block."""
-    whole = _one(arg, size, writable=writable)
+    whole = parted(arg, size, writable=writable)
     each = whole.count // size
     return [whole.part(rank * each, each) for rank in range(size)]
 

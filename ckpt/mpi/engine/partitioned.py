@@ -20,7 +20,7 @@ from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.base.errors import ERR_ARG, ERR_RANK, ERR_REVOKED, ERR_TRUNCATE, MpiException
 from ckpt.mpi.base.progress import Buffer
-from ckpt.mpi.datatypes.buffers import BufferSpec, simple
+from ckpt.mpi.datatypes.buffers import BufferSpec, parted
 from ckpt.mpi.engine.operations import Done, Operation, Receive
 
 if TYPE_CHECKING:
@@ -31,11 +31,12 @@ _HEAD = struct.Struct("<II")
 
 
 def cut(buf: Any, partitions: int, *, writable: bool) -> BufferSpec:
-    """The buffer of a partitioned operation. ValueError: its elements cannot be divided into `partitions` equal parts."""
-    spec = simple(buf, writable=writable)
-    if partitions < 1 or spec.count % partitions:
-        raise ValueError(f"{spec.count} elements cannot be cut into {partitions} partitions")
-    return spec
+    """The buffer of a partitioned operation. A count in the argument is that of one partition, as in MPI's call.
+
+    ValueError: its elements cannot be divided into `partitions` equal parts."""
+    if partitions < 1:
+        raise ValueError(f"a buffer cannot be cut into {partitions} partitions")
+    return parted(buf, partitions, writable=writable)
 
 
 def match_number(shared: CommShared, kind: str, peer: int, tag: int) -> int:

@@ -160,6 +160,12 @@ class ReplicaChoices(Cancels, Serves, Meets):
     # ---- what the engine asks ----------------------------------------------------------------------------
 
     def answer(self, look: Callable[[], T], holds: Callable[[T], bool]) -> T:
+        value = self._agreed(look, holds)
+        if not self._order.leads:
+            self._engine.make_progress()  # as the leader's look: it may wait for what is done only then here
+        return value
+
+    def _agreed(self, look: Callable[[], T], holds: Callable[[T], bool]) -> T:
         key = self._next("q")
         value: Any = MISSING
         while (known := self._await(key)) is not MISSING and known != _RAISED:
@@ -267,7 +273,7 @@ class ReplicaChoices(Cancels, Serves, Meets):
     def value(self, look: Callable[[], T]) -> T:
         """A value of the surroundings: that of the leader. Takes the lock itself."""
         with self._engine.lock:
-            return self.answer(look, lambda value: True)
+            return self._agreed(look, lambda value: True)
 
     # ---- what comes from the other replicas --------------------------------------------------------------
 

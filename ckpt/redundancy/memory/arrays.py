@@ -174,7 +174,10 @@ def _leaves(part: Any) -> Iterator[Any]:
 
 
 def _place(target: Any) -> tuple[int, int] | None:
-    obj = getattr(target, "obj", None)
+    is_view = isinstance(
+        target, memoryview
+    )  # all of it is open: that of a message that is read into it directly
+    obj = target if is_view else getattr(target, "obj", None)
     if obj is None or not hasattr(target, "nbytes"):
         return None
     view = memoryview(obj)
@@ -185,7 +188,8 @@ def _place(target: Any) -> tuple[int, int] | None:
         address = interface["data"][0]
     else:
         address = ctypes.addressof(ctypes.c_char.from_buffer(obj))
-    return (address + target.offset, target.nbytes) if target.dense else (address, view.nbytes)
+    is_part = not is_view and target.dense
+    return (address + target.offset, target.nbytes) if is_part else (address, view.nbytes)
 
 
 # ---- new arrays are zero ---------------------------------------------------------------------------------

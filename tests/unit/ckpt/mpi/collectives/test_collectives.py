@@ -16,7 +16,7 @@ from ckpt.mpi.comm.communicator import Comm, self_of
 from ckpt.mpi.datatypes import op as ops
 from ckpt.mpi.datatypes.datatypes import Datatype, from_code
 from ckpt.mpi.requests.request import Request
-from tests.unit.ckpt.mpi.bus import run_ranks
+from tests.unit.ckpt.mpi.bus import BusProgress, run_ranks
 
 sizes = st.integers(1, 7)
 seeds = st.integers(0, 10**6)
@@ -399,3 +399,50 @@ def test_what_comes_after_an_error_is_not_put_into_the_programs_memory() -> None
         assert comm._engine.place(head, 64) is None
 
     run_ranks(2, program)
+
+
+class Lent:
+    """A message whose payload is read where the sender has it, and only when it comes."""
+
+    def __init__(self, data: bytes, payload: Any) -> None:
+        self.data, self.payload = bytes(data), payload
+
+    def __len__(self) -> int:
+        return len(self.data) + memoryview(self.payload).nbytes
+
+    def __bytes__(self) -> bytes:
+        return self.data + bytes(self.payload)
+
+
+@pytest.mark.parametrize("name", ["Allreduce", "Reduce", "Scan", "Reduce_scatter", "Allgather", "Alltoall"])
+@pytest.mark.parametrize("count", [9_000, 12_500, 40_000])
+def test_what_is_lent_to_others_is_not_changed_before_they_have_read_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, count: int
+) -> None:
+    """A rank that had the result first, and stored it in place, gave it to the others for its own contribution."""
+    send, placed = BusProgress.send, BusProgress._placed
+
+    def lend(self: BusProgress, dst: int, data: Any, payload: Any = None) -> int:
+        sequence = send(self, dst, data, payload)
+        if payload is not None:
+            self.bus.queues[self.rank, dst][-1] = Lent(data, payload)  # type: ignore[call-overload]
+        return sequence
+
+    monkeypatch.setattr(BusProgress, "send", lend)
+    monkeypatch.setattr(
+        BusProgress, "_placed", lambda self, src, batch: placed(self, src, [*map(bytes, batch)])
+    )
+
+    def program(comm: Any) -> Any:
+        comm._engine.direct, comm._engine.joined_bytes = set(range(comm.size)), 64 << 10
+        data = np.arange(count, dtype="i8") * (comm.rank + 1)
+        if name == "Reduce":
+            comm.Reduce(*([IN_PLACE, data] if comm.rank == 1 else [data, None]), root=1)
+            return data[:3].tolist() if comm.rank == 1 else None
+        getattr(comm, name)(IN_PLACE, data)
+        return data[:3].tolist()
+
+    results = [run_ranks(2, program, seed=seed) for seed in range(12)]
+    assert all(result == results[0] for result in results)
+    if name == "Allreduce":
+        assert results[0] == [[0, 3, 6]] * 2

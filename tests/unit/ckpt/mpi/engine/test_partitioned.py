@@ -9,6 +9,7 @@ import pytest
 
 from ckpt.mpi.base.constants import PROC_NULL
 from ckpt.mpi.base.errors import ERR_ARG, ERR_PROC_FAILED, ERR_RANK, ERR_REQUEST, ERR_TRUNCATE
+from ckpt.mpi.datatypes.datatypes import PREDEFINED
 from tests.unit.ckpt.mpi.bus import Killed, image_of, revive, run_ranks
 from tests.unit.ckpt.mpi.engine.test_failures import code_of, until_failed
 
@@ -64,6 +65,21 @@ def test_several_at_a_time_belong_together_in_the_order_in_which_they_were_made(
         return [buffer[3] for buffer in into]
 
     assert run_ranks(2, program) == [[10.0, 11.0, 12.0], [0.0, 1.0, 2.0]]
+
+
+@pytest.mark.parametrize("count", [3, None])
+def test_a_count_is_that_of_one_partition(count: int | None) -> None:
+    def program(comm: Any) -> Any:
+        data = np.arange(6, dtype="i4") if comm.rank == 0 else np.zeros(6, dtype="i4")
+        buffer = data if count is None else [data, count, PREDEFINED["MPI_INT"]]
+        request = comm.Psend_init(buffer, 2, 1) if comm.rank == 0 else comm.Precv_init(buffer, 2, 0)
+        request.Start()
+        if comm.rank == 0:
+            request.Pready_range(0, 1)
+        request.Wait()
+        return data.tolist()
+
+    assert run_ranks(2, program) == [list(range(6))] * 2
 
 
 def test_wrong_use() -> None:

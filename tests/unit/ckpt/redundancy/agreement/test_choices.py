@@ -3,6 +3,7 @@ arrive."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 from typing import Any
@@ -20,7 +21,10 @@ CONTEXT = 0
 class Silent:
     """The `Progress` of a rank that nobody calls."""
 
-    rank, size, lock = 0, 4, None
+    rank, size, lock = 0, 4, contextlib.nullcontext()
+
+    def poll(self) -> None:
+        pass
 
     def consumed(self, src: int, nbytes: int, nmessages: int) -> None:
         pass
@@ -121,6 +125,25 @@ def test_what_a_leader_finds_done_a_follower_waits_for(monkeypatch: pytest.Monke
     tries = iter([False, True])
     monkeypatch.setattr(Engine, "block", lambda self, hungry=False: None)
     assert follower.choices.answer(lambda: False, lambda done: next(tries))
+
+
+def test_a_follower_makes_progress_though_it_has_the_leaders_answers_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leader, follower = Replica(0), Replica(1)
+    progress: list[Engine] = []
+    monkeypatch.setattr(Engine, "make_progress", lambda engine: progress.append(engine))
+    for _ in range(3):
+        assert not leader.choices.answer(lambda: False, lambda done: True)
+    for _, message in leader.sent:
+        follower.choices.receive(0, message)
+    assert not progress, "the leader's look does that itself"
+    for _ in range(3):
+        assert not follower.choices.answer(lambda: True, lambda done: True)
+    assert progress == [follower.engine] * 3
+    leader.choices.value(lambda: 1)
+    follower.choices.receive(0, leader.sent[-1][1])
+    assert follower.choices.value(lambda: 2) == 1 and len(progress) == 3, "a value needs none"
 
 
 def gone_on(image: bytes, me: int, replicas: int) -> Replica:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from random import Random
@@ -177,6 +178,17 @@ def test_what_a_collective_under_way_may_fill_is_open(name: str, count: int) -> 
     address = into.__array_interface__["data"][0]
     opened = arrays.open_memory(engine)
     assert any(first < address + 8 and address < first + nbytes for first, nbytes in opened)
+
+
+def test_a_collective_under_way_may_hold_what_it_has_received() -> None:
+    """A line was not compared at all: a received payload is a view of its own memory, and no buffer of the program."""
+    engine, world = make_world(Below(0, 2))  # type: ignore[arg-type]
+    world.Iallreduce(np.zeros(2), np.zeros(2))
+    (chain,) = engine.shared[world._shared.base].pending.values()
+    received = bytearray(100)
+    chain[0].values.append(memoryview(received)[10:30])
+    address = ctypes.addressof(ctypes.c_char.from_buffer(received))
+    assert (address + 10, 20) in arrays.open_memory(engine)
 
 
 def test_the_size_of_blocks_grows_with_the_array() -> None:
