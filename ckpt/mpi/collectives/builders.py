@@ -269,7 +269,7 @@ def allreduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> None:
         slot = s.slot(out)
         if (
             in_place or out.nbytes < COPY_BYTES
-        ):  # the result is stored there, and others may read it only then
+        ):  # in place: the result may be stored before others have read what was there
             s.call(snapshot, [slot])
         reductions.allreduce(s, slot, arithmetic)
         s.call(store, slot, into)

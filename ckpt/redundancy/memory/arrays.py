@@ -174,9 +174,7 @@ def _leaves(part: Any) -> Iterator[Any]:
 
 
 def _place(target: Any) -> tuple[int, int] | None:
-    is_view = isinstance(
-        target, memoryview
-    )  # all of it is open: that of a message that is read into it directly
+    is_view = isinstance(target, memoryview)  # all of it: that of a message that is read into it directly
     obj = target if is_view else getattr(target, "obj", None)
     if obj is None or not hasattr(target, "nbytes"):
         return None
