@@ -1,7 +1,8 @@
 """Long collectives whose members read each other's memory: orders of steps of the shipped function, with what may happen.
 
-The functions under test are `ckpt.mpi.slots.direct._exchange` and `allreduce`, as they are shipped or with a rule taken out.
-Each member runs one in a thread; a thread stops before each step, and one step at a time is let go. Steps of a member:
+The functions under test are `ckpt.mpi.slots.direct._exchange`, `allreduce` and `reduce`, as they are shipped or with a rule
+taken out. Each member runs one in a thread; a thread stops before each step, and one step at a time is let go. Steps of a
+member:
 
     run       contribute (one step), and take (one more, when all have contributed; or, once revoked, be thrown out)
     read      read another member's block
@@ -111,7 +112,7 @@ class World:
         is_checked: bool = True,
         happens: Sequence[str] = ("revoked", "restart"),
     ) -> None:
-        self.is_sum = getattr(function, "__name__", "") == "allreduce"
+        self.name = getattr(function, "__name__", "")
         self.function, self.size, self.is_checked, self.happens = function, size, is_checked, happens
         self.members = [
             Member(rank, blocks_of([10 * rank + to for to in range(size)]), blocks_of([77] * size))
@@ -134,8 +135,12 @@ class World:
 
     def _body(self, member: Member) -> None:
         try:
-            operation = (Sum(),) if self.is_sum else ()
-            member.result = self.function(Exchange(self, member), member.out, member.into, *operation)
+            given: list[Any] = [member.out, member.into]
+            if self.name == "reduce":  # to member 0
+                given = [member.out, member.into[member.rank], [] if member.rank else member.into]
+            if self.name != "_exchange":
+                given.append(Sum())
+            member.result = self.function(Exchange(self, member), *given)
             member.found = [block.value for block in member.into]
             self.step(member, "write" if member.result else "follow")
             if member.result:
@@ -198,7 +203,8 @@ class World:
         ended = [member for member in self.members if member.result is not None]
         for member in ended:
             for source, value in enumerate(member.found):
-                if member.result and value != self._right(source, member.rank):
+                is_due = self.name != "reduce" or member.rank == 0
+                if member.result and is_due and value != self._right(source, member.rank):
                     raise RuleBroken(f"member {member.rank} has {value} from {source}")
             if not member.result and [block.value for block in member.out] != [
                 10 * member.rank + to for to in range(self.size)
@@ -208,7 +214,7 @@ class World:
             raise RuleBroken("one member has all, another follows the schedule")
 
     def _right(self, source: int, rank: int) -> int:
-        if self.is_sum:
+        if self.name != "_exchange":
             return sum(10 * member + source for member in range(self.size))
         return 10 * source + rank
 
@@ -227,6 +233,7 @@ class Exchange:
         self.world, self.member, self.rank = world, member, member.rank
         self.others = sum(1 << rank for rank in range(world.size) if rank != member.rank)
         self.engine, self.offers, self.is_refused = self, self, False
+        self.members = world.members
 
     @property
     def number(self) -> int:

@@ -22,7 +22,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
 }  # fmt: skip
 COMBINED = """        answers = exchange.run(WHOLE if is_well else ORDINARY, b"", others, others, look_ns=look_ns)
         is_well = is_well and """
-READS = "_read_results(exchange, found, into)\n        answers"
+READS = "_read_all(exchange, found, into, size)\n        answers"
 SUMS: dict[str, tuple[Edit, ...]] = {
     "a member that leaves an allreduce by an error does not take its offer back": (
         ("    finally:\n        _take_back(exchange, number)\n        for", "    finally:\n        for"),
@@ -40,7 +40,7 @@ SUMS: dict[str, tuple[Edit, ...]] = {
         ("combine(combined, value, datatype, total)", "combine(combined, value, datatype, mine)"),
     ),
 }  # fmt: skip
-FUNCTIONS = ("_exchange", "allreduce")
+FUNCTIONS = ("_exchange", "allreduce", "reduce")
 
 
 @pytest.mark.rotate(2)
@@ -55,7 +55,13 @@ def test_orders_by_chance_are_right(name: str, figures: Callable[[str, int], Non
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "name, happens", [("_exchange", ("revoked",)), ("_exchange", ("restart",)), ("allreduce", ("restart",))]
+    "name, happens",
+    [
+        ("_exchange", ("revoked",)),
+        ("_exchange", ("restart",)),
+        ("allreduce", ("restart",)),
+        ("reduce", ("restart",)),
+    ],
 )
 def test_every_order_of_two_members_is_right(name: str, happens: tuple[str, ...]) -> None:
     assert explore(2, shipped(name=name), happens) > 100

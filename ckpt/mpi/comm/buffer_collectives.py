@@ -21,7 +21,6 @@ from ckpt.mpi.engine.operations import Operation
 from ckpt.mpi.engine.schedule import TAGS, Schedule
 from ckpt.mpi.requests.request import Prequest, Request
 from ckpt.mpi.slots import collectives as small
-from ckpt.mpi.slots.exchange import SLOT_BYTES
 
 
 class BufferCollectives(CommBase):
@@ -268,9 +267,11 @@ class BufferCollectives(CommBase):
         exchange = self._slots()
         if exchange is not None and op.is_predefined:
             root = self._check_root(root)
-            out, into, _ = builders.to_root(sendbuf, recvbuf, op, is_root=self._rank == root)
-            if out.nbytes <= SLOT_BYTES:
-                small.reduce_buffer(exchange, out, into if self._rank == root else None, op, root)
+            is_root = self._rank == root
+            out, into, in_place = builders.to_root(sendbuf, recvbuf, op, is_root=is_root)
+            if small.reduce_buffer(
+                exchange, out, into if is_root else None, op, root, in_place=in_place and is_root
+            ):
                 return
         s = self._schedule()
         self._builders.reduce(s, sendbuf, recvbuf, op, self._check_root(root))

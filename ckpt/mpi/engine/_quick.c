@@ -33,7 +33,6 @@
 #include "fast_path/small_pickle.h"
 #include <stdint.h>
 
-#define DEBT_UNIT (1LL << 48)
 #define DEBT_LIMIT (64 * DEBT_UNIT)
 #define KIND_AT 2
 

@@ -2,7 +2,7 @@
 
     exchange      numbers, carriers (boards, messages) and waiting. Start reading here
     collectives   barrier, bcast, reduce, allreduce, allgather, alltoall on it
-    direct        allgather, alltoall and allreduce of long buffers: the members read each other's memory
+    direct        allgather, alltoall, allreduce and reduce of long buffers: the members read each other's memory
 
 Not here: boards (:mod:`ckpt.transport.boards`), all other collectives (:mod:`ckpt.mpi.collectives`).
 """

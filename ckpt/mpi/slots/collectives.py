@@ -6,9 +6,9 @@ the program, which may do more than combine, stay with the schedules. A reduce o
 schedule's tree.
 
 Buffers: at most SLOT_BYTES of each member, which every member can tell from its own arguments; longer ones of an allgather,
-an alltoall or an allreduce are read from the members' memory (direct.py). A broadcast is the exception: the root decides, so
-that a buffer too short for it gets ERR_TRUNCATE as ever. Objects: each member may find that its own is too long, and says so
-to all.
+an alltoall, a reduce or an allreduce are read from the members' memory (direct.py). A broadcast is the exception: the root
+decides, so that a buffer too short for it gets ERR_TRUNCATE as ever. Objects: each member may find that its own is too long,
+and says so to all.
 
 Each function tries the fast path first (engine/quick.py), which does a collective, begins it, or does nothing.
 """
@@ -192,24 +192,55 @@ def allreduce_buffer(
 
 def _allreduce_long(exchange: Exchange, out: BufferSpec, into: BufferSpec, op: Op, *, in_place: bool) -> bool:
     """Buffers that the schedule cuts, too: in the same way. If it is not done, a buffer in place is what it was."""
-    parts, kept = cut_elements(into, len(exchange.members)), None
-    if in_place and into.dense and exchange.engine.offers is not None:
-        # a copy of each part, not of all: memory of moderate size is used again, and larger one is mapped anew each time
-        kept = [BufferSpec(bytearray(part.read()), part.count, part.datatype) for part in parts]
+    parts = cut_elements(into, len(exchange.members))
+    kept = _copies(exchange, parts) if in_place else None
     if direct.allreduce(
         exchange, kept or cut_elements(out, len(parts)), parts, op, is_apart=kept is not None
     ):
         return True
-    for part, before in zip(parts, kept or (), strict=False):
-        part.write(before.read())
+    _put_back(parts, kept)
     return False
 
 
-def reduce_buffer(exchange: Exchange, out: BufferSpec, into: BufferSpec | None, op: Op, root: int) -> None:
-    """`into`: at the root."""
+def _copies(exchange: Exchange, parts: Sequence[BufferSpec]) -> list[BufferSpec] | None:
+    """None: they are of no use. One of each part, not of all: memory of moderate size is used again, larger one is mapped
+    anew each time."""
+    if exchange.engine.offers is None or not parts[0].dense:
+        return None
+    return [BufferSpec(bytearray(part.read()), part.count, part.datatype) for part in parts]
+
+
+def _put_back(parts: Sequence[BufferSpec], kept: Sequence[BufferSpec] | None) -> None:
+    for part, before in zip(parts, kept or (), strict=False):
+        part.write(before.read())
+
+
+def reduce_buffer(
+    exchange: Exchange, out: BufferSpec, into: BufferSpec | None, op: Op, root: int, *, in_place: bool
+) -> bool:
+    """Whether it is done; if not, the ordinary schedule follows. `into`: at the root."""
+    if out.nbytes > SLOT_BYTES:
+        return out.nbytes >= CUT_BYTES and _reduce_long(exchange, out, into, op, in_place=in_place)
     values = collect(exchange, bytes(out.read()), root)
     if values is not None and into is not None:
         write(reduce_order(values, BufferArithmetic(op, out.datatype).combined), into)
+    return True
+
+
+def _reduce_long(
+    exchange: Exchange, out: BufferSpec, into: BufferSpec | None, op: Op, *, in_place: bool
+) -> bool:
+    """As `_allreduce_long`."""
+    size, rank = len(exchange.members), exchange.rank
+    given = cut_elements(out, size)
+    parts = [] if into is None else cut_elements(into, size)
+    kept = _copies(exchange, parts) if in_place and parts else None
+    mine = given[rank]
+    own = parts[rank] if parts else BufferSpec(bytearray(mine.nbytes), mine.count, mine.datatype)
+    if direct.reduce(exchange, kept or given, own, parts, op, is_apart=kept is not None):
+        return True
+    _put_back(parts, kept)
+    return False
 
 
 def allgather_buffer(

@@ -13,8 +13,8 @@ Both arrows are exchanges (exchange.py) of all members. The rules:
   so, and the ordinary schedule follows: whoever had read all, and whoever had not.
 - Who takes part follows from what is the same at all members: that there is an exchange, and the length of the blocks.
 
-An allreduce has one exchange more: each member combines its block of all members' buffers, in the order of ranks, as the
-schedule for long buffers does (collectives/reduce.py), and the others read the results.
+An allreduce, and a reduce, have one exchange more: each member combines its block of all members' buffers, in the order of
+ranks, as the schedule for long buffers does (collectives/reduce.py), and the others, or the root, read the results.
 
     offer ── all offers are there ──▶ combine ── all have combined ──▶ read ── all have read ──▶ done
 
@@ -64,15 +64,37 @@ def allreduce(
 ) -> bool:
     """The same. Block r of `out` and of `into` is the part that member r combines: whole elements. If it is not done, `into`
     is changed. `is_apart`: `out` is memory of its own."""
-    first, others = exchange.number, exchange.others
-    look_ns = _look_ns(into)
     is_free = is_apart or not _overlap(out, into)
-    number, kind, offer = _offer(exchange.engine.offers, [*out, *into] if is_free else None)
+    return _reduction(exchange, out if is_free else None, into[exchange.rank], into, op)
+
+
+def reduce(
+    exchange: Exchange,
+    out: Sequence[BufferSpec],
+    own: BufferSpec,
+    into: Sequence[BufferSpec],
+    op: Op,
+    *,
+    is_apart: bool = False,
+) -> bool:
+    """The same, for one member alone: at others `into` is empty. `own`: memory for the part that this member combines, which
+    is a block of `into` if there is any."""
+    is_free = _are_dense(out) and (is_apart or not into or not _overlap(out, into))
+    return _reduction(exchange, out if is_free else None, own, into, op)
+
+
+def _reduction(
+    exchange: Exchange, out: Sequence[BufferSpec] | None, own: BufferSpec, into: Sequence[BufferSpec], op: Op
+) -> bool:
+    """`out` None: this member offers nothing."""
+    first, others, size = exchange.number, exchange.others, len(exchange.members)
+    look_ns = _look_ns([own] * size)
+    number, kind, offer = _offer(exchange.engine.offers, None if out is None else [*out, own])
     try:
         found = exchange.run(kind, offer, others, others, look_ns=look_ns)
-        is_well = _all_offer(exchange, found, kind) and _combine_own(exchange, found, out, into, op)
+        is_well = _all_offer(exchange, found, kind) and _combine(exchange, found, out or (), own, op)
         answers = exchange.run(WHOLE if is_well else ORDINARY, b"", others, others, look_ns=look_ns)
-        is_well = is_well and _all_are_whole(answers) and _read_results(exchange, found, into)
+        is_well = is_well and _all_are_whole(answers) and _read_all(exchange, found, into, size)
         answers = exchange.run(WHOLE if is_well else ORDINARY, b"", others, others, look_ns=look_ns)
     finally:
         _take_back(exchange, number)
@@ -112,7 +134,7 @@ def _exchange(
     number, kind, offer = _offer(exchange.engine.offers, out)
     try:
         found = exchange.run(kind, offer, others, others, look_ns=look_ns)
-        is_whole = _all_offer(exchange, found, kind) and _read_all(exchange, found, into)
+        is_whole = _all_offer(exchange, found, kind) and _read_all(exchange, found, into, exchange.rank)
         if is_whole and not in_place:
             assert out is not None
             into[exchange.rank].write(out[exchange.rank].read())
@@ -155,33 +177,32 @@ def _take_back(exchange: Exchange, number: int) -> None:
         exchange.engine.offers.end(number)
 
 
-def _read_all(exchange: Exchange, found: dict[int, Taken], into: Sequence[BufferSpec]) -> bool:
-    """Read every other member's block. False: something could not be read."""
-    count, rank = len(into), exchange.rank
+def _read_all(exchange: Exchange, found: dict[int, Taken], into: Sequence[BufferSpec], part: int) -> bool:
+    """Read this part of every other member's offer into that member's block, if there are blocks. False: something could not
+    be read."""
+    count, offers = len(into), exchange.engine.offers
+    if offers is None:
+        return False
     for step in range(1, count):  # not all from the same member at once
-        source = (rank + step) % count
-        if not exchange.engine.offers.read(found[source][1], rank, into[source].view()):
+        source = (exchange.rank + step) % count
+        if not offers.read(found[source][1], part, into[source].view()):
             return False
     return True
 
 
-def _combine_own(
-    exchange: Exchange,
-    found: dict[int, Taken],
-    out: Sequence[BufferSpec],
-    into: Sequence[BufferSpec],
-    op: Op,
+def _combine(
+    exchange: Exchange, found: dict[int, Taken], out: Sequence[BufferSpec], own: BufferSpec, op: Op
 ) -> bool:
     """Combine this member's block of all members' `out`, piece by piece, so that what is read is in the cache when it is
     combined. False: something could not be read."""
-    rank, datatype, offers = exchange.rank, out[0].datatype, exchange.engine.offers
-    mine, result = out[rank].view(), into[rank].view()
+    rank, offers, datatype = exchange.rank, exchange.engine.offers, own.datatype
+    mine, result = out[rank].view(), own.view()
     step = max(1, PIECE_BYTES // datatype.size) * datatype.size
     scratch = memoryview(bytearray(min(step, len(mine))))
     for at in range(0, len(mine), step):
         total = result[at : at + step]
         combined: Buffer = total
-        for member in range(len(into)):
+        for member in range(len(out)):
             value = mine[at : at + step]
             if member != rank:
                 value = scratch[: len(total)] if member else total
@@ -193,16 +214,4 @@ def _combine_own(
     return True
 
 
-def _read_results(exchange: Exchange, found: dict[int, Taken], into: Sequence[BufferSpec]) -> bool:
-    """Read every other member's result. False: something could not be read."""
-    count, rank, offers = len(into), exchange.rank, exchange.engine.offers
-    if offers is None:
-        return False
-    for step in range(1, count):
-        source = (rank + step) % count
-        if not offers.read(found[source][1], count + source, into[source].view()):
-            return False
-    return True
-
-
-__all__ = ["allgather", "allreduce", "alltoall"]
+__all__ = ["allgather", "allreduce", "alltoall", "reduce"]

@@ -11,6 +11,7 @@
 
 #define ENVELOPE 32
 #define REFERENCE_BYTES (64 << 10)
+#define DEBT_UNIT (1LL << 48)
 
 /* The classes, their slots, and the offsets of the slots. */
 enum {

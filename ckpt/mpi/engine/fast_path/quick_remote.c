@@ -7,8 +7,6 @@
 #include "quick.h"
 #include <time.h>
 
-#define DEBT_UNIT (1LL << 48)
-
 enum { DIRECT_COPY_BYTES = 512 << 10, BUSY_SENDS = 32, BUSY_NS = 500000 }; /* engine.py */
 
 static PyObject *name_raw, *name_send, *name_consumed, *name_place, *name_placed, *name_head, *name_spot, *name_total, *name_withdraw, *zero;

@@ -99,6 +99,13 @@ def all_reductions(comm: Any) -> bytes:
             try:
                 comm.Allreduce(mine, total, op)
                 assert (mine == kept).all()
+                comm.Reduce(mine, again := np.zeros_like(mine), op, root=turn % comm.size)
+                found.append(again.tobytes())
+                is_root = rank == 1
+                comm.Reduce(IN_PLACE if is_root else mine, mine if is_root else None, op, root=1)
+                found.append(mine.tobytes())
+                assert is_root or (mine == kept).all()
+                mine[:] = kept
                 comm.Allreduce(IN_PLACE, mine, op)
             except MpiException as error:
                 found.append(str(error).encode())
@@ -134,8 +141,11 @@ def test_an_allreduce_that_cannot_be_read_takes_the_schedule_and_has_its_buffer_
     def program(comm: Any) -> bytes:
         mine, total = np.arange(2.0 * COUNT) + comm.rank, np.zeros(2 * COUNT)
         comm.Allreduce(mine, total)
+        before, is_root = mine.copy(), comm.rank == 2
         comm.Allreduce(IN_PLACE, mine)
         assert (mine == total).all()
+        comm.Reduce(IN_PLACE if is_root else before, before if is_root else None, root=2)
+        assert not is_root or (before == total).all()
         return total.tobytes()
 
     made: dict[int, Any] = {}
