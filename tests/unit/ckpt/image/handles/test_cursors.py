@@ -112,16 +112,13 @@ def test_a_program_without_cursors_is_not_looked_through_for_each_image(
     class Own(sqlite3.Cursor):
         pass
 
-    gc.collect()  # classes and cursors of other tests
-    gc.disable()  # what they have left, and is found only now, refers to the classes, too
-    try:
-        for _ in range(3):  # the first image makes tables that refer to the classes
-            assert copied(library, [1]) == [1]
-        before = len(looks)
-        copied(library, [1])
-        assert len(looks) == before
-    finally:
-        gc.enable()
+    for _ in range(3):  # the first image makes tables that refer to the classes, too
+        gc.collect()  # what other tests and each image have left refers to them
+        assert copied(library, [1]) == [1]
+    gc.collect()
+    before = len(looks)
+    copied(library, [1])
+    assert len(looks) == before
     with closing(sqlite3.connect(":memory:")) as connection:
         for cls in (sqlite3.Cursor, Own):
             cursor = connection.cursor(cls).execute("SELECT 1 UNION SELECT 2")
