@@ -9,9 +9,10 @@ import pytest
 from tests.model.direct_reads import Edit, RuleBroken, explore, shipped, walk
 from tests.seeds import seed_of_the_commit
 
+TAKE_NOTHING_BACK = "exchange.engine.offers.end(number)", "pass"
 MUTANTS: dict[str, tuple[Edit, ...]] = {
     "a member that leaves by an error does not take its offer back": (
-        ("    finally:\n        _take_back(exchange, number)\n", "    finally:\n        pass\n"),
+        TAKE_NOTHING_BACK,
     ),
     "nobody waits until all have read": (
         ("        found = exchange.run(WHOLE if", "        return is_whole\n        found = exchange.run(WHOLE if"),
@@ -25,7 +26,7 @@ COMBINED = """        answers = exchange.run(WHOLE if is_well else ORDINARY, b""
 READS = "_read_all(exchange, found, into, size)\n        answers"
 SUMS: dict[str, tuple[Edit, ...]] = {
     "a member that leaves an allreduce by an error does not take its offer back": (
-        ("    finally:\n        _take_back(exchange, number)\n        for", "    finally:\n        for"),
+        TAKE_NOTHING_BACK,
     ),
     "results are read before all have combined": (
         (COMBINED + "_all_are_whole(answers) and ", COMBINED[COMBINED.index("        is_well") :]),

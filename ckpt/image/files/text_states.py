@@ -151,8 +151,10 @@ def make_text_with(
             if state.decoder is not None:
                 next(made)  # a layer does not tell its position from there on
                 _decoder_of(made).setstate(state.decoder)
+            elif pieces and state.given:
+                made.read(state.given)
             elif pieces:
-                made.read(state.given) if state.given else made.readline(0)
+                made.readline(0)
         except _Asked:
             pass  # the piece is no whole character
         if text:

@@ -146,9 +146,8 @@ _REDUCERS: dict[str, Reducer] = {"Device": reduce_device, "PyTreeDef": reduce_tr
 
 def register(calls: list[Call]) -> None:
     for name, arguments, options in calls:
-        with contextlib.suppress(
-            ValueError
-        ):  # it is there: by an earlier call, or a module that is imported again
+        # it may be there: by an earlier call, or a module that is imported again
+        with contextlib.suppress(ValueError):
             getattr(sys.modules[_PLACES[0]], name)(*arguments, **options)
 
 

@@ -220,7 +220,7 @@ class BufferMessages(CommBase):
             status._fill(channel.source, channel.tag, nbytes)
         return True
 
-    def _wait_both(self, receive: Operation, sent: Operation, status: Status | None) -> None:
+    def _wait_both(self, receive: Receive, sent: Operation, status: Status | None) -> None:
         with self._engine.lock:
             self._engine.wait_receive(receive)
             self._engine.wait(sent)

@@ -578,13 +578,12 @@ class Engine:
             self.failed_ranks.check(operation)
         return False
 
-    def wait_receive(self, receive: Operation) -> None:
+    def wait_receive(self, receive: Receive) -> None:
         """Wait for a receive that has no request. If an exception interrupts the wait, withdraw the receive."""
         try:
             self.wait(receive)
         except BaseException as error:
-            if isinstance(receive, Receive):
-                self.matcher.withdraw(receive)
+            self.matcher.withdraw(receive)
             raise_if_pending(error)
             raise
 

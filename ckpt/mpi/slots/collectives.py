@@ -205,7 +205,7 @@ def _allreduce_long(exchange: Exchange, out: BufferSpec, into: BufferSpec, op: O
 def _copies(exchange: Exchange, parts: Sequence[BufferSpec]) -> list[BufferSpec] | None:
     """None: they are of no use. One of each part, not of all: memory of moderate size is used again, larger one is mapped
     anew each time."""
-    if exchange.engine.offers is None or not parts[0].dense:
+    if not direct.can_offer(exchange) or not parts[0].dense:
         return None
     return [BufferSpec(bytearray(part.read()), part.count, part.datatype) for part in parts]
 

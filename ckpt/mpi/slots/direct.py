@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
 
 from ckpt.mpi.base.errors import MpiException
 from ckpt.mpi.base.progress import Buffer
@@ -89,7 +88,7 @@ def _reduction(
     """`out` None: this member offers nothing."""
     first, others, size = exchange.number, exchange.others, len(exchange.members)
     look_ns = _look_ns([own] * size)
-    number, kind, offer = _offer(exchange.engine.offers, None if out is None else [*out, own])
+    number, kind, offer = _offer(exchange, None if out is None else [*out, own])
     try:
         found = exchange.run(kind, offer, others, others, look_ns=look_ns)
         is_well = _all_offer(exchange, found, kind) and _combine(exchange, found, out or (), own, op)
@@ -97,10 +96,7 @@ def _reduction(
         is_well = is_well and _all_are_whole(answers) and _read_all(exchange, found, into, size)
         answers = exchange.run(WHOLE if is_well else ORDINARY, b"", others, others, look_ns=look_ns)
     finally:
-        _take_back(exchange, number)
-        for _ in range(first + 3 - exchange.number):
-            with contextlib.suppress(MpiException):
-                exchange.run(ORDINARY, b"", others, 0)
+        _leave(exchange, number, first + 3)
     return is_well and _all_are_whole(answers)
 
 
@@ -130,23 +126,17 @@ def _exchange(
     in_place: bool = False,
 ) -> bool:
     """Read block `rank` of every member's `out` into `into`. `out` None: this member offers nothing."""
-    others, look_ns = exchange.others, _look_ns(into)
-    number, kind, offer = _offer(exchange.engine.offers, out)
+    first, others, look_ns = exchange.number, exchange.others, _look_ns(into)
+    number, kind, offer = _offer(exchange, out)
     try:
         found = exchange.run(kind, offer, others, others, look_ns=look_ns)
         is_whole = _all_offer(exchange, found, kind) and _read_all(exchange, found, into, exchange.rank)
         if is_whole and not in_place:
             assert out is not None
             into[exchange.rank].write(out[exchange.rank].read())
-    except BaseException:
-        _take_back(exchange, number)
-        with contextlib.suppress(MpiException):
-            exchange.run(ORDINARY, b"", others, 0)
-        raise
-    try:
         found = exchange.run(WHOLE if is_whole else ORDINARY, b"", others, others, look_ns=look_ns)
     finally:
-        _take_back(exchange, number)
+        _leave(exchange, number, first + 2)
     return is_whole and _all_are_whole(found)
 
 
@@ -164,17 +154,27 @@ def _all_are_whole(answers: dict[int, Taken]) -> bool:
     return all(answer == WHOLE for answer, _ in answers.values())
 
 
-def _offer(offers: Any, out: Sequence[BufferSpec] | None) -> tuple[int, int, bytes]:
+def can_offer(exchange: Exchange) -> bool:
+    """May the other members read this process's memory, as far as is known?"""
+    offers = exchange.engine.offers
+    return offers is not None and not offers.is_refused
+
+
+def _offer(exchange: Exchange, out: Sequence[BufferSpec] | None) -> tuple[int, int, bytes]:
     """The number of the offer, and what this member contributes."""
-    if offers is None or offers.is_refused or out is None:
+    if out is None or not can_offer(exchange):
         return 0, ORDINARY, b""
-    number, offer = offers.make([spec.view() for spec in out])
+    number, offer = exchange.engine.offers.make([spec.view() for spec in out])
     return number, OFFER, offer
 
 
-def _take_back(exchange: Exchange, number: int) -> None:
+def _leave(exchange: Exchange, number: int, end: int) -> None:
+    """Take the offer back. A member that leaves by an exception contributes to the other exchanges before `end`."""
     if exchange.engine.offers is not None:
         exchange.engine.offers.end(number)
+    for _ in range(end - exchange.number):
+        with contextlib.suppress(MpiException):
+            exchange.run(ORDINARY, b"", exchange.others, 0)
 
 
 def _read_all(exchange: Exchange, found: dict[int, Taken], into: Sequence[BufferSpec], part: int) -> bool:
@@ -214,4 +214,4 @@ def _combine(
     return True
 
 
-__all__ = ["allgather", "allreduce", "alltoall", "reduce"]
+__all__ = ["allgather", "allreduce", "alltoall", "can_offer", "reduce"]

@@ -100,6 +100,10 @@ long long number(PyObject *object, int slot, int *bad);
    wildcard, or -1.  NULL: none does.  `bad` is set where that cannot be told here. */
 PyObject *earliest(PyObject *channel, Py_ssize_t *place, int *bad);
 
+/* The exporter in whose memory, in one piece from `offset` on, a receive has room for so many bytes: borrowed; it runs no code of the
+   program.  NULL: there is none. */
+PyObject *room_of(PyObject *receive, Py_ssize_t size, Py_ssize_t *offset);
+
 /* Matcher.take_off, but for the count.  `place`: as of `earliest`.  0, or -1 with an exception. */
 int take_off(PyObject *channel, Py_ssize_t place);
 

@@ -43,18 +43,24 @@ PyObject *earliest(PyObject *channel, Py_ssize_t *place, int *bad)
     return best;
 }
 
-/* Where a receive wants a message of `size` bytes: nowhere in particular (0), or in memory that is exported (1).  -1: not ordinary. */
-static int export_target(PyObject *receive, Py_ssize_t size, Py_buffer *view, char **into)
+PyObject *room_of(PyObject *receive, Py_ssize_t size, Py_ssize_t *offset)
 {
     PyObject *target = GET(receive, RECEIVE_TARGET);
     int bad = 0;
-    if (GET(receive, RECEIVE_OWNER) != Py_None) return -1;
-    if (target == Py_None) return 0;
-    if (!IS(target, SPEC) || GET(target, SPEC_DENSE) != Py_True) return -1;
+    if (GET(receive, RECEIVE_OWNER) != Py_None || !IS(target, SPEC) || GET(target, SPEC_DENSE) != Py_True) return NULL;
     PyObject *from = GET(target, SPEC_OBJ);
-    long long offset = number(target, SPEC_OFFSET, &bad);
-    if (bad || offset < 0 || number(target, SPEC_NBYTES, &bad) < size || bad || !from || !PyObject_CheckBuffer(from)) return -1;
-    if (runs_code(from)) return -1;
+    *offset = (Py_ssize_t)number(target, SPEC_OFFSET, &bad);
+    if (bad || *offset < 0 || number(target, SPEC_NBYTES, &bad) < size || bad || !from || !PyObject_CheckBuffer(from)) return NULL;
+    return runs_code(from) ? NULL : from;
+}
+
+/* Where a receive wants a message of `size` bytes: nowhere in particular (0), or in memory that is exported (1).  -1: not ordinary. */
+static int export_target(PyObject *receive, Py_ssize_t size, Py_buffer *view, char **into)
+{
+    Py_ssize_t offset;
+    if (GET(receive, RECEIVE_OWNER) == Py_None && GET(receive, RECEIVE_TARGET) == Py_None) return 0;
+    PyObject *from = room_of(receive, size, &offset);
+    if (!from) return -1;
     if (PyObject_GetBuffer(from, view, PyBUF_WRITABLE | PyBUF_ANY_CONTIGUOUS)) {
         PyErr_Clear();
         return -1;

@@ -9,7 +9,8 @@
 
 enum { DIRECT_COPY_BYTES = 512 << 10, BUSY_SENDS = 32, BUSY_NS = 500000 }; /* engine.py */
 
-static PyObject *name_raw, *name_send, *name_consumed, *name_place, *name_placed, *name_head, *name_spot, *name_total, *name_withdraw, *zero;
+static PyObject *name_raw, *name_send, *name_consumed, *name_place, *name_placed, *name_head, *name_spot, *name_total, *name_withdraw;
+static PyObject *zero;
 
 /* The memory of a buffer, from `offset` on: a new memoryview of bytes.  NULL, maybe with an exception: it has none. */
 static PyObject *memory_of(PyObject *from, Py_ssize_t offset, Py_ssize_t size)
@@ -28,16 +29,14 @@ static PyObject *memory_of(PyObject *from, Py_ssize_t offset, Py_ssize_t size)
 /* Receive.spot: 1 and a new Spot; 0: Python has to find it. */
 static int spot_of(PyObject *receive, PyObject *nbytes, PyObject **spot)
 {
-    PyObject *target = GET(receive, RECEIVE_TARGET);
-    int bad = 0;
-    long long size = PyLong_AsLongLong(nbytes);
-    if (GET(receive, RECEIVE_OWNER) != Py_None || !IS(target, SPEC) || GET(target, SPEC_DENSE) != Py_True) return 0;
-    long long offset = number(target, SPEC_OFFSET, &bad);
-    if (bad || size <= 0 || offset < 0 || number(target, SPEC_NBYTES, &bad) < size || bad) return 0;
-    PyObject *from = GET(target, SPEC_OBJ), *memory = NULL;
-    if (!from || runs_code(from) || !PyObject_CheckBuffer(from)) return 0;
+    Py_ssize_t size = PyLong_AsSsize_t(nbytes), offset;
+    PyObject *from = size > 0 ? room_of(receive, size, &offset) : NULL;
+    if (!from) {
+        PyErr_Clear();
+        return 0;
+    }
     Py_INCREF(receive); /* making the view may start a collection, which runs anything */
-    memory = memory_of(from, (Py_ssize_t)offset, (Py_ssize_t)size);
+    PyObject *memory = memory_of(from, offset, size);
     if (memory && PyMemoryView_Check(memory) && PyObject_Size(memory) == size && !PyMemoryView_GET_BUFFER(memory)->readonly) {
         const Filled filled[] = {{SPOT_RECEIVE, receive}, {SPOT_MEMORY, memory}};
         *spot = MADE(SPOT, filled);
@@ -293,8 +292,8 @@ int quick_prepare_remote(void)
     return (name_raw = PyUnicode_InternFromString("raw")) && (name_send = PyUnicode_InternFromString("send")) &&
                    (name_consumed = PyUnicode_InternFromString("consumed")) && (name_place = PyUnicode_InternFromString("place")) &&
                    (name_placed = PyUnicode_InternFromString("on_placed")) && (name_head = PyUnicode_InternFromString("head")) &&
-                   (name_spot = PyUnicode_InternFromString("spot")) && (name_total = PyUnicode_InternFromString("total")) && (name_withdraw = PyUnicode_InternFromString("withdraw")) &&
-                   (zero = PyLong_FromLong(0))
+                   (name_spot = PyUnicode_InternFromString("spot")) && (name_total = PyUnicode_InternFromString("total")) &&
+                   (name_withdraw = PyUnicode_InternFromString("withdraw")) && (zero = PyLong_FromLong(0))
                ? 0
                : -1;
 }
