@@ -73,9 +73,8 @@ def buffers(count=100_000):
 
 
 def bandwidth(size, count):
-    data = np.ones(
-        size, np.uint8
-    )  # memory that nobody has written to would be one page of the kernel's, again and again
+    # memory that nobody has written to would be one page of the kernel's, again and again
+    data = np.ones(size, np.uint8)
     began = time.perf_counter()
     if comm.rank == 0:
         for _ in range(count):

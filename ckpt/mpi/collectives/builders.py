@@ -267,9 +267,8 @@ def allreduce(s: Schedule, sendbuf: Any, recvbuf: Any, op: Op) -> None:
     arithmetic = BufferArithmetic(op, out.datatype)
     if out.nbytes < CUT_BYTES:
         slot = s.slot(out)
-        if (
-            in_place or out.nbytes < COPY_BYTES
-        ):  # in place: the result may be stored before others have read what was there
+        # in place: the result may be stored before others have read what was there
+        if in_place or out.nbytes < COPY_BYTES:
             s.call(snapshot, [slot])
         reductions.allreduce(s, slot, arithmetic)
         s.call(store, slot, into)

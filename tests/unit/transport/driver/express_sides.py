@@ -285,9 +285,8 @@ class History:
 
     def _send_long(self, side: Side) -> list[tuple[bytes, ...]]:
         chance = self.chance
-        longest = (
-            20_000 if "fragment_bytes" in self.limits else 6_000_000
-        )  # beyond one burst, but in few pieces
+        # beyond one burst, but in few pieces
+        longest = 20_000 if "fragment_bytes" in self.limits else 6_000_000
         size = chance.choice([*(DIRECT_FROM - 1, DIRECT_FROM, 9000, 200_000) * 4, longest])
         self.kept.append(memoryview(chance.randbytes(chance.randint(1, 64)) * (size // 32)).toreadonly())
         data = chance.randbytes(chance.choice([0, 32, 32, 64, 65]))
