@@ -20,7 +20,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *readers; /* list */
     Py_ssize_t turn;   /* where the next look begins */
-    int64_t crowded_until_ns;
+    int64_t crowded_until_ns, taken_ns, taken_at_ns; /* so much others have taken of the core lately, at that time */
     unsigned long long yields, crowded;
 } Inbox;
 
@@ -111,10 +111,11 @@ static PyObject *inbox_disarm(PyObject *self, PyObject *Py_UNUSED(none))
     Py_RETURN_NONE;
 }
 
-/* Waiting while other processes may run.  A yield that takes long shows that another process wanted this core: for some time
-   after that, the core is yielded after each look.  What the others take does not count as time of looking, up to MOST_GIVEN_NS: else a
-   rank that shares its core sleeps, or goes the long way through Python, as soon as others have computed for some time. */
-enum { SLICE_NS = 20000, LONG_YIELD_NS = 5000, MOST_GIVEN_NS = 1000000, CROWDED_NS = 50000000, LOOKS = 16 };
+/* Waiting while other processes may run.  A yield that takes long shows that another process has had this core.  As long as others take
+   more than a SHARE-th part of it, the core is yielded after each look; FREE_NS of that are interrupts.  What the others take does not
+   count as time of looking, up to MOST_GIVEN_NS: else a rank that shares its core sleeps, or goes the long way through Python, as soon as
+   others have computed for some time. */
+enum { SLICE_NS = 20000, LONG_YIELD_NS = 5000, MOST_GIVEN_NS = 1000000, SHARE = 16, FREE_NS = 100000, MOST_TAKEN_NS = 3000000, LOOKS = 16 };
 
 static RingApi api;
 
@@ -152,6 +153,17 @@ static int look_for(Inbox *inbox, int64_t began_ns, int64_t pause_ns, int (*also
     return 0;
 }
 
+/* Others have had the core so long, until this time. */
+static void count_taken(Inbox *inbox, int64_t given_ns, int64_t at_ns)
+{
+    int64_t left_ns = inbox->taken_ns - (at_ns - inbox->taken_at_ns) / SHARE;
+    left_ns = (left_ns > 0 ? left_ns : 0) + given_ns;
+    inbox->taken_ns = left_ns < MOST_TAKEN_NS ? left_ns : MOST_TAKEN_NS;
+    inbox->taken_at_ns = at_ns;
+    inbox->crowded_until_ns = at_ns + SHARE * (inbox->taken_ns - FREE_NS);
+    inbox->crowded++;
+}
+
 static int spin_also(PyObject *self, int64_t end_ns, int64_t pause_ns, int (*also)(void *), void *with)
 {
     Inbox *inbox = (Inbox *)self;
@@ -168,8 +180,7 @@ static int spin_also(PyObject *self, int64_t end_ns, int64_t pause_ns, int (*als
         at_ns = now_ns();
         if (at_ns - before_ns > LONG_YIELD_NS) {
             given_ns += at_ns - before_ns;
-            inbox->crowded_until_ns = at_ns + CROWDED_NS;
-            inbox->crowded++;
+            count_taken(inbox, at_ns - before_ns, at_ns);
         }
     }
 }
