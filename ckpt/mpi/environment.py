@@ -14,7 +14,7 @@ from ckpt.mpi.base.errors import ERR_ARG, ERR_BUFFER, ERROR_CLASSES, MpiExceptio
 from ckpt.mpi.base.info import INFO_NULL, Info
 from ckpt.mpi.base.integers import COUNT, argument, element, elements, is_one
 from ckpt.mpi.base.process import process_state
-from ckpt.mpi.datatypes.memory import address_of, buffer_type
+from ckpt.mpi.datatypes.memory import buffer_type, told_address
 from ckpt.mpi.engine import worlds
 from ckpt.mpi.engine.operations import Done
 from ckpt.mpi.requests.request import Request
@@ -108,8 +108,11 @@ def Pcontrol(level: int) -> None:
 
 
 def Get_address(location: Any) -> int:
-    """The address of a buffer in this process. It is not valid after a restart."""
-    return address_of(location)
+    """The address of a buffer in this process. It is not valid after a restart.
+
+    Where several processes are this rank (`--redundancy`) and a dynamic window is open, it is a number that is the same in
+    all of them, and that stands for the memory also after a restart."""
+    return told_address(location)
 
 
 def _wrapped(value: int) -> int:

@@ -47,12 +47,15 @@ class Windows:
     `awaited`: number of answers that the program waits for or will wait for. While there are some and the program waits,
     the peers get more credit, because an answer may come behind messages that nobody receives."""
 
-    __slots__ = ("awaited", "direct", "disk", "early", "open", "ordered", "refusal")
+    __slots__ = ("awaited", "direct", "disk", "early", "numbers", "open", "ordered", "refusal")
 
     def __init__(self) -> None:
         self.open: dict[int, Window] = {}
         self.early: dict[int, list[tuple[int, bytes]]] = {}
         self.awaited = 0
+        self.numbers: Any = None
+        """`Numbers` that stand for addresses where several processes are this rank
+        (ckpt/mpi/datatypes/address_numbers.py); None: none do."""
         self.direct: Any = None
         """What reads the memory of other processes (ckpt/mpi/rma/direct.py). Not part of the image."""
         self.disk: Any = None
@@ -64,11 +67,12 @@ class Windows:
         """Who decides when a request of a world rank is handled; None: at once. Not part of the image."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("awaited", "early", "open")}
+        return {name: getattr(self, name) for name in ("awaited", "early", "numbers", "open")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
         self.awaited, self.early, self.open = state["awaited"], state["early"], state["open"]
+        self.numbers = state.get("numbers")
 
     def on_message(self, src: int, data: Buffer) -> None:
         """A message of world rank `src` has come."""

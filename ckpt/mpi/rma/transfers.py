@@ -17,7 +17,6 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ckpt.errors import NotReplicable
 from ckpt.mpi.base.constants import PROC_NULL
 from ckpt.mpi.base.errors import ERR_COUNT, ERR_OP, ERR_TYPE, MpiException
 from ckpt.mpi.base.integers import COUNT, argument, element, is_one
@@ -200,11 +199,6 @@ class Transfers(WinHandle):
     def _check_access(self, rank: int) -> None:
         state = self._alive()
         state.epochs.check_access(rank)
-        if state.pieces is not None and state.engine.choices is not None:
-            raise NotReplicable(
-                "operations on dynamic windows under --redundancy: their displacements are addresses, which are others in "
-                "each replica. Use Win.Create or Win.Allocate"
-            )
         failure = state.failure(rank)
         if failure is not None:
             raise failure

@@ -49,6 +49,16 @@ def test_memory_must_be_writable_and_contiguous() -> None:
         size_of(np.zeros(6)[::2])
 
 
+def test_memory_in_the_order_of_fortran_has_an_address() -> None:
+    memory = np.asfortranarray(np.arange(12, dtype="B").reshape(3, 4))
+    dynamic = Dynamic()
+    dynamic.attach(memory)
+    assert address_of(memory) == memory.__array_interface__["data"][0]
+    memory.flags.writeable = False
+    assert address_of(memory) == memory.__array_interface__["data"][0]
+    assert bytes(dynamic.spec(None, 2, address_of(memory) + 3).read()) == bytes([1, 5])
+
+
 def test_attached_pieces_are_found_by_their_addresses() -> None:
     dynamic, one, two = Dynamic(), np.arange(4, dtype="B"), np.arange(10, 16, dtype="B")
     dynamic.attach(one)
