@@ -14,7 +14,7 @@ from ckpt.mpi.base.errors import ERR_ARG, ERR_BUFFER, ERROR_CLASSES, MpiExceptio
 from ckpt.mpi.base.info import INFO_NULL, Info
 from ckpt.mpi.base.integers import COUNT, argument, element, elements, is_one
 from ckpt.mpi.base.process import process_state
-from ckpt.mpi.datatypes.memory import buffer_type, told_address
+from ckpt.mpi.datatypes.memory import buffer_type, remembered
 from ckpt.mpi.engine import worlds
 from ckpt.mpi.engine.operations import Done
 from ckpt.mpi.requests.request import Request
@@ -108,11 +108,21 @@ def Pcontrol(level: int) -> None:
 
 
 def Get_address(location: Any) -> int:
-    """The address of a buffer in this process. It is not valid after a restart.
+    """The address of a buffer in this process. After a restart it still leads there, in a datatype for BOTTOM and as a
+    displacement in a dynamic window.
 
     Where several processes are this rank (`--redundancy`) and a dynamic window is open, it is a number that is the same in
-    all of them, and that stands for the memory also after a restart."""
-    return told_address(location)
+    all of them."""
+    engine = worlds.engine()
+    with engine.lock:
+        return engine.windows.tell(location)
+
+
+def _remembered(address: int, nbytes: int) -> list[int]:
+    return worlds.engine().windows.told(address, nbytes)
+
+
+remembered.append(_remembered)
 
 
 def _wrapped(value: int) -> int:

@@ -4,7 +4,7 @@
     datatypes, datatype_info, derived,   datatypes
     layout, packing, typenames, gaps
     op, small_reductions                 operations of reductions
-    status, memory, address_numbers,     Status; addresses, and numbers that stand for them; ``MPI.buffer``
+    status, memory, addresses,           Status; addresses, and what was told of them; ``MPI.buffer``
     mpi_buffer
 
 Not here: messages and collectives that use them (:mod:`ckpt.mpi.comm`).

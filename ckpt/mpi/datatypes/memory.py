@@ -3,8 +3,8 @@
 Before Python 3.12 only types written in C can export a buffer. Therefore `MPI.buffer` is derived from numpy's array. It is
 imported at its first use, so a program that does not use `MPI.buffer` does not need numpy.
 
-An address is valid in this process only: not in another rank, and not after a restart. Where a program is to send it, a
-number may stand for it (`TOLD_ADDRESSES`; ckpt/mpi/datatypes/address_numbers.py).
+An address is valid in this process only: not in another rank, and not after a restart. What a program was told of addresses
+is remembered (addresses.py).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from ckpt.mpi.base.constants import BottomType, Marker
 from ckpt.mpi.base.errors import ERR_BUFFER, MpiException
 
-TOLD_ADDRESSES = range(1 << 44, 1 << 45)
-"""No addresses, but numbers that stand for them."""
+TOLD_NUMBERS = range(1 << 44, 1 << 45)
+"""No addresses, but numbers that programs are told instead of some."""
 
 
 class Absolute:
-    """The memory of the process, indexed by slices of absolute addresses. It is the memory of a buffer at BOTTOM."""
+    """The memory of the process, indexed by slices of addresses that the program was told: that of a buffer at BOTTOM."""
 
     def __getitem__(self, where: slice) -> bytes:
         nbytes = where.stop - where.start
@@ -55,18 +55,6 @@ def address_of(obj: Any) -> int:
     return int(numpy.frombuffer(view, "B").__array_interface__["data"][0])
 
 
-tellers: list[Callable[[Any], int | None]] = []
-"""Each tells the number that stands for the address of a buffer; None: the address itself does."""
-
-
-def told_address(location: Any) -> int:
-    """The address of a buffer, as the program may tell it to others: a number may stand for it."""
-    for tell in tellers:
-        if (number := tell(location)) is not None:
-            return number
-    return address_of(location)
-
-
 finders: list[Callable[[int, int], Any]] = []
 """Each finds an object that the program knows by its address, too: (address, size in bytes) → its memory there; or None."""
 
@@ -79,14 +67,22 @@ def memory_at(address: int, nbytes: int) -> Any:
     return None
 
 
+remembered: list[Callable[[int, int], list[int]]] = []
+"""Each gives the present addresses of so many bytes of which the program was told that they are at this address."""
+
+
 def _present(address: int, nbytes: int) -> int:
-    """The address itself, or that for which this number stands. MpiException (ERR_BUFFER): for none any more."""
-    if address not in TOLD_ADDRESSES:
-        return address
-    known = memory_at(address, nbytes)
-    if known is None:
-        raise MpiException(ERR_BUFFER, f"no memory of this program is at {address:#x}")
-    return address_of(known)
+    """Where the memory is now that the program was told to be at this address.
+
+    MpiException (ERR_BUFFER): it is gone, or may be one of two."""
+    found = {each for find in remembered for each in find(address, nbytes)}
+    if len(found) > 1:
+        raise MpiException(
+            ERR_BUFFER, f"since a restart, {address:#x} is the address of two buffers: make the datatype anew"
+        )
+    if not found and address in TOLD_NUMBERS:
+        raise MpiException(ERR_BUFFER, f"no memory of this program is at {address:#x} any more")
+    return found.pop() if found else address
 
 
 @cache

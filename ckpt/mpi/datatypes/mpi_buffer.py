@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex
 import numpy
 
 from ckpt.mpi.base.integers import COUNT, argument
-from ckpt.mpi.datatypes.memory import TOLD_ADDRESSES, memory_at
+from ckpt.mpi.datatypes.memory import TOLD_NUMBERS, memory_at
 
 _BYTE = numpy.dtype("B")
 
@@ -78,8 +78,8 @@ class buffer(numpy.ndarray[Any, Any]):
             return _window(numpy.zeros(0, _BYTE), None)
         if (known := memory_at(address, nbytes)) is not None:
             return buffer.frombuffer(known, readonly)
-        if address in TOLD_ADDRESSES:
-            raise ValueError(f"no memory of this program is at {address:#x}")
+        if address in TOLD_NUMBERS:
+            raise ValueError(f"no memory of this program is at {address:#x} any more")
         memory: Any = (ctypes.c_ubyte * nbytes).from_address(address)
         made = _window(numpy.frombuffer(memory, _BYTE), None)
         made._is_at_address = True

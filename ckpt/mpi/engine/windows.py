@@ -23,12 +23,18 @@ from typing import Any, Protocol
 
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.datatypes.addresses import Addresses
+from ckpt.mpi.datatypes.memory import TOLD_NUMBERS, address_of
 
 
 class Window(Protocol):
     """What the engine needs of an open window."""
 
     number: int
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Are displacements in it what `MPI.Get_address` has told?"""
 
     def on_message(self, src: int, data: Buffer) -> None: ...
     def lost(self, ranks: Sequence[int]) -> None: ...
@@ -47,15 +53,13 @@ class Windows:
     `awaited`: number of answers that the program waits for or will wait for. While there are some and the program waits,
     the peers get more credit, because an answer may come behind messages that nobody receives."""
 
-    __slots__ = ("awaited", "direct", "disk", "early", "numbers", "open", "ordered", "refusal")
+    __slots__ = ("addresses", "awaited", "direct", "disk", "early", "open", "ordered", "refusal")
 
     def __init__(self) -> None:
         self.open: dict[int, Window] = {}
         self.early: dict[int, list[tuple[int, bytes]]] = {}
+        self.addresses = Addresses()
         self.awaited = 0
-        self.numbers: Any = None
-        """`Numbers` that stand for addresses where several processes are this rank
-        (ckpt/mpi/datatypes/address_numbers.py); None: none do."""
         self.direct: Any = None
         """What reads the memory of other processes (ckpt/mpi/rma/direct.py). Not part of the image."""
         self.disk: Any = None
@@ -67,12 +71,12 @@ class Windows:
         """Who decides when a request of a world rank is handled; None: at once. Not part of the image."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("awaited", "early", "numbers", "open")}
+        return {name: getattr(self, name) for name in ("addresses", "awaited", "early", "open")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
         self.awaited, self.early, self.open = state["awaited"], state["early"], state["open"]
-        self.numbers = state.get("numbers")
+        self.addresses = state["addresses"]
 
     def on_message(self, src: int, data: Buffer) -> None:
         """A message of world rank `src` has come."""
@@ -97,6 +101,23 @@ class Windows:
     def changed(self, src: int, data: Buffer, failure: bytes) -> None:
         """Tell world rank `src` what came of its request."""
         self.open[envelope.unpack(data)[3]].changed(src, data, failure)
+
+    def tell(self, location: Any) -> int:
+        """What the program is told as the address of a buffer: a number, where several processes are this rank and it may
+        become a displacement."""
+        is_shared = self.ordered is not None and any(each.is_dynamic for each in self.open.values())
+        return self.addresses.tell(location, is_number=is_shared)
+
+    def told(self, address: int, nbytes: int) -> list[int]:
+        """The present addresses of so many bytes of which a program was told that they are at this address."""
+        return [address_of(owner) + place for owner, place in self.addresses.find(address, nbytes)]
+
+    def present(self, address: int, nbytes: int) -> set[int]:
+        """What this address in a dynamic window may be in this process: one that was told, or the present one."""
+        found = set(self.told(address, nbytes))
+        if self.ordered is None and address not in TOLD_NUMBERS:
+            found.add(address)
+        return found
 
     def add(self, window: Window) -> None:
         """Open a window, and handle the messages that came before."""

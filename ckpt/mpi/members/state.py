@@ -59,6 +59,10 @@ class MemberState:
         self.token = 0
         self.pending: dict[int, Any] = {}
 
+    @property
+    def is_dynamic(self) -> bool:
+        return False
+
     def join(self, comm: Any) -> None:
         """It is made of `comm`: when that is revoked, the private communicator is, too."""
         with self.engine.lock:

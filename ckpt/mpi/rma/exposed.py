@@ -4,10 +4,9 @@
     Dynamic     pieces that the program attaches; offsets are addresses at this rank
 
 An address is that of this process, so a restart changes it, while the origins' programs still hold the former one.
-Therefore a piece of a Dynamic is found by the addresses it has now and by those it had when it was attached. An address
-that is right for two pieces, by a former address of one and the present one of another, is refused: a guess could
-change the wrong bytes. Where several processes are this rank, numbers stand for the present addresses, which are others in
-each of them (ckpt/mpi/datatypes/address_numbers.py).
+Therefore a piece of a Dynamic is found by the addresses it has now and by what the program was told
+(ckpt/mpi/datatypes/addresses.py). An address that is right for two pieces, by a former address of one and the present one of
+another, is refused: a guess could change the wrong bytes.
 
 Not here: what the operations do (target.py).
 """
@@ -70,27 +69,26 @@ class Fixed:
         return [_spec(self.memory, None, self.nbytes, 0)] if self.nbytes else []
 
 
-def _itself(address: int, nbytes: int) -> int:
-    return address
+def _itself(address: int, nbytes: int) -> set[int]:
+    return {address}
 
 
 class Dynamic:
-    """Pieces of memory. `pieces`: (object, size in bytes, address when it was attached; None: a number stands for it)."""
+    """Pieces of memory. `pieces`: (object, size in bytes)."""
 
     __slots__ = ("pieces",)
 
     def __init__(self) -> None:
-        self.pieces: list[tuple[Any, int, int | None]] = []
+        self.pieces: list[tuple[Any, int]] = []
 
-    def attach(self, memory: Any, *, is_numbered: bool = False) -> None:
-        """Add a piece. is_numbered: a number stands for its address. MpiException (ERR_RMA_ATTACH): some of it is attached
-        already."""
+    def attach(self, memory: Any) -> None:
+        """Add a piece. MpiException (ERR_RMA_ATTACH): some of it is attached already."""
         nbytes, address = size_of(memory), address_of(memory)
-        for other, size, _ in self.pieces:
+        for other, size in self.pieces:
             at = address_of(other)
             if nbytes and size and at < address + nbytes and address < at + size:
                 raise MpiException(ERR_RMA_ATTACH, f"the memory at {address:#x} is attached already")
-        self.pieces.append((memory, nbytes, None if is_numbered else address))
+        self.pieces.append((memory, nbytes))
 
     def detach(self, memory: Any) -> None:
         """Remove a piece. MpiException (ERR_BASE): it is not attached."""
@@ -106,20 +104,21 @@ class Dynamic:
         layout: Layout | None,
         count: int,
         offset: int,
-        present: Callable[[int, int], int | None] = _itself,
+        present: Callable[[int, int], set[int]] = _itself,
     ) -> BufferSpec:
-        """The elements at an address. present: gives the present address for what an origin names, of so many bytes; None:
-        it is none. MpiException (ERR_RMA_RANGE): they are not inside one piece, or may be in two."""
+        """The elements at an address. present: gives the present addresses that it may mean, for so many bytes.
+
+        MpiException (ERR_RMA_RANGE): they are not inside one piece, or may be in two."""
         low, high = bounds(layout, count, offset)
         if low == high:
             return _spec(b"", layout, 0, 0)
         here, found = present(low, high - low), []
-        for memory, nbytes, attached_at in self.pieces:
-            places = {low - attached_at} if attached_at is not None else set()
-            if here is not None:
-                places.add(here - address_of(memory))
+        for memory, nbytes in self.pieces:
+            base = address_of(memory)
             found += [
-                (memory, place + offset - low) for place in places if 0 <= place <= nbytes - (high - low)
+                (memory, at - base + offset - low)
+                for at in here
+                if base <= at <= base + nbytes - (high - low)
             ]
         if not found:
             raise MpiException(ERR_RMA_RANGE, f"no attached memory has the bytes {low:#x} to {high:#x}")
@@ -133,7 +132,7 @@ class Dynamic:
 
     def whole(self) -> list[BufferSpec]:
         """All of the memory."""
-        return [_spec(memory, None, nbytes, 0) for memory, nbytes, _ in self.pieces if nbytes]
+        return [_spec(memory, None, nbytes, 0) for memory, nbytes in self.pieces if nbytes]
 
 
 Exposed = Fixed | Dynamic

@@ -76,6 +76,10 @@ class WindowState(MemberState):
         return self.exposed.nbytes if isinstance(self.exposed, Fixed) else 0
 
     @property
+    def is_dynamic(self) -> bool:
+        return self.pieces is not None
+
+    @property
     def pieces(self) -> Dynamic | None:
         """The attached memory of a dynamic window; None for another one."""
         return self.exposed if isinstance(self.exposed, Dynamic) else None

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from ckpt.mpi.base.errors import ERR_INTERN, ERR_PROC_FAILED, ERR_TYPE, MpiException
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import BufferSpec
-from ckpt.mpi.datatypes.memory import TOLD_ADDRESSES, address_of
 from ckpt.mpi.datatypes.op import combine_predefined
 from ckpt.mpi.members.state import pack_error
 from ckpt.mpi.rma import direct, wire
@@ -103,15 +102,7 @@ class Target:
         exposed = self.exposed
         if isinstance(exposed, Fixed):
             return exposed.spec(what.layout, what.elements, what.offset)
-        return exposed.spec(what.layout, what.elements, what.offset, self._present)
-
-    def _present(self, address: int, nbytes: int) -> int | None:
-        """The present address for what an origin names; None: it is none here."""
-        windows = self.window.engine.windows
-        if address in TOLD_ADDRESSES and windows.numbers is not None:
-            found = windows.numbers.find(address, nbytes)
-            return None if found is None else address_of(found[0]) + found[1]
-        return address if windows.ordered is None else None
+        return exposed.spec(what.layout, what.elements, what.offset, self.window.engine.windows.present)
 
     def _tell_place(self, origin: int) -> None:
         """Tell an origin where the memory is, if it may read it itself."""

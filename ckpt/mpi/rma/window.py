@@ -27,9 +27,8 @@ from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.comm.communicator import Intracomm, self_of
 from ckpt.mpi.comm.guard import guard_all
 from ckpt.mpi.comm.unsupported import not_offered
-from ckpt.mpi.datatypes.address_numbers import Numbers
 from ckpt.mpi.datatypes.buffers import raw
-from ckpt.mpi.datatypes.memory import TOLD_ADDRESSES, address_of, buffer_type, finders, tellers
+from ckpt.mpi.datatypes.memory import TOLD_NUMBERS, address_of, buffer_type, finders
 from ckpt.mpi.datatypes.op import prepare
 from ckpt.mpi.engine import worlds
 from ckpt.mpi.members.state import private_copy
@@ -106,7 +105,8 @@ class Win(Transfers, Synchronization, HasAttributes):
         """Add memory to a dynamic window. MpiException: ERR_RMA_FLAVOR, ERR_RMA_ATTACH (some of it is attached)."""
         state = self._alive()
         with state.engine.lock:
-            _pieces(state).attach(memory, is_numbered=state.engine.windows.ordered is not None)
+            _pieces(state).attach(memory)
+            state.engine.windows.tell(memory)
 
     def Detach(self, memory: Any) -> None:
         """Remove memory from a dynamic window. MpiException: ERR_RMA_FLAVOR, ERR_BASE (it is not attached)."""
@@ -311,34 +311,13 @@ def _memory_at(address: int, nbytes: int) -> Any:
         offset = address - address_of(memory)
         if 0 <= offset <= size - nbytes:
             return memory[offset : offset + nbytes]
-    return _memory_told(address, nbytes) if address in TOLD_ADDRESSES else None
-
-
-def _memory_told(number: int, nbytes: int) -> Any:
-    """The memory for which this number stands."""
-    numbers = worlds.engine().windows.numbers
-    found = None if numbers is None else numbers.find(number, nbytes)
-    return None if found is None else raw(found[0])[found[1] : found[1] + nbytes]
-
-
-def _number_of(location: Any) -> int | None:
-    """What stands for the address of a buffer where several processes are this rank and a dynamic window is open."""
-    windows = (engine := worlds.engine()).windows
-    if windows.ordered is None:
-        return None
-    with engine.lock:
-        if not any(
-            isinstance(each, WindowState) and each.pieces is not None for each in windows.open.values()
-        ):
-            return None
-        if windows.numbers is None:
-            windows.numbers = Numbers()
-        number: int = windows.numbers.of(location)
-        return number
+    found = worlds.engine().windows.addresses.find(address, nbytes) if address in TOLD_NUMBERS else ()
+    for owner, place in found:
+        return raw(owner)[place : place + nbytes]
+    return None
 
 
 finders.append(_memory_at)
-tellers.append(_number_of)
 
 guard_all(Transfers, Synchronization, Win, direct=frozenset())
 

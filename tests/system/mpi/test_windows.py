@@ -67,8 +67,13 @@ TICKETS = """
     dynamic = MPI.Win.Create_dynamic(comm=comm)
     dynamic.Attach(piece)
     where = comm.allgather(MPI.Get_address(piece))      # wrong after a restart, and still what the ranks say
+    here, there = np.zeros(2, "q"), np.zeros(3, "q")
+    both = MPI.INT64_T.Create_hindexed([2, 3], [MPI.Get_address(here), MPI.Get_address(there)]).Commit()
     one, got, tickets = np.ones(1, "q"), np.zeros(1, "q"), []
     for turn in range(turns):
+        here += turn * rank
+        there[turn % 3] += rank
+        comm.Sendrecv_replace([MPI.BOTTOM, 1, both], (rank + 1) % size, 5, (rank - 1) % size, 5)
         target = (rank + turn) % size
         win.Lock(0, MPI.LOCK_SHARED)
         win.Fetch_and_op(one, got, 0, 0)                # who draws which number depends on timing
@@ -88,7 +93,7 @@ TICKETS = """
     win.Fence()
     drawn = sorted(ticket for each in comm.allgather(tickets) for ticket in each)
     assert drawn == list(range(size * turns)), "a ticket is missing, or was drawn twice"
-    print(memory.tolist(), piece.tolist())
+    print(memory.tolist(), piece.tolist(), here.tolist(), there.tolist())
     win.Fence(MPI.MODE_NOSUCCEED)
     dynamic.Detach(piece)
     dynamic.Free()

@@ -74,13 +74,22 @@ def test_attached_pieces_are_found_by_their_addresses() -> None:
 
 def test_after_a_restart_former_addresses_are_right_too() -> None:
     dynamic, piece = Dynamic(), np.arange(4, dtype="B")
-    dynamic.pieces.append((piece, 4, 0x1000))
-    for base in (0x1000, address_of(piece)):
-        assert bytes(dynamic.spec(None, 2, base + 1).read()) == b"\1\2"
+    dynamic.attach(piece)
+    base = address_of(piece)
+    for told in (0x1000, base):
+        spec = dynamic.spec(None, 2, told + 1, lambda address, nbytes: {address, base + address - 0x1000})
+        assert bytes(spec.read()) == b"\1\2"
+    at_an_edge = dynamic.spec(None, 4, 0x1000, lambda address, nbytes: {base})
+    assert bytes(at_an_edge.read()) == b"\0\1\2\3"
+    assert (
+        refused(dynamic.spec, None, 4, 0x1000, lambda address, nbytes: {base + 1, base - 1}) == ERR_RMA_RANGE
+    )
 
 
 def test_an_address_that_is_right_for_two_pieces_is_refused() -> None:
     dynamic, one, two = Dynamic(), np.zeros(4, "B"), np.zeros(4, "B")
-    dynamic.pieces += [(one, 4, address_of(two)), (two, 4, 0x1000)]
-    assert refused(dynamic.spec, None, 2, address_of(two)) == ERR_RMA_RANGE
-    dynamic.spec(None, 2, 0x1000)
+    dynamic.attach(one)
+    dynamic.attach(two)
+    both = {address_of(one), address_of(two)}
+    assert refused(dynamic.spec, None, 2, address_of(two), lambda address, nbytes: both) == ERR_RMA_RANGE
+    dynamic.spec(None, 2, 0x1000, lambda address, nbytes: {address_of(one), 0x1000})
