@@ -115,11 +115,12 @@ def Get_address(location: Any) -> int:
     all of them."""
     engine = worlds.engine()
     with engine.lock:
-        return engine.windows.tell(location)
+        return engine.windows.tell_address(location)
 
 
-def _remembered(address: int, nbytes: int) -> list[int]:
-    return worlds.engine().windows.told(address, nbytes)
+def _remembered(address: int, nbytes: int) -> set[int]:
+    found: set[int] = worlds.engine().windows.addresses.present(address, nbytes)
+    return found
 
 
 remembered.append(_remembered)

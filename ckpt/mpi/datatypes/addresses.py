@@ -87,6 +87,10 @@ class Addresses:
             found += [(owner, address - first) for first in told if first <= address <= first + size - nbytes]
         return found
 
+    def present(self, address: int, nbytes: int) -> set[int]:
+        """The present addresses of so many bytes that were told to be at this address."""
+        return {address_of(owner) + place for owner, place in self.find(address, nbytes)}
+
     def _told(self, owner: Any) -> tuple[int, ...]:
         known, told = self._owners.get(id(owner), (lambda: None, ()))
         return told if known() is owner else ()

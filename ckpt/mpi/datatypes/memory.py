@@ -67,7 +67,7 @@ def memory_at(address: int, nbytes: int) -> Any:
     return None
 
 
-remembered: list[Callable[[int, int], list[int]]] = []
+remembered: list[Callable[[int, int], set[int]]] = []
 """Each gives the present addresses of so many bytes of which the program was told that they are at this address."""
 
 

@@ -23,8 +23,6 @@ from typing import Any, Protocol
 
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.progress import Buffer
-from ckpt.mpi.datatypes.addresses import Addresses
-from ckpt.mpi.datatypes.memory import TOLD_NUMBERS, address_of
 
 
 class Window(Protocol):
@@ -55,10 +53,11 @@ class Windows:
 
     __slots__ = ("addresses", "awaited", "direct", "disk", "early", "open", "ordered", "refusal")
 
-    def __init__(self) -> None:
+    def __init__(self, addresses: Any = None) -> None:
         self.open: dict[int, Window] = {}
         self.early: dict[int, list[tuple[int, bytes]]] = {}
-        self.addresses = Addresses()
+        self.addresses = addresses
+        """What the program was told of addresses: `Addresses` (ckpt/mpi/datatypes/addresses.py)."""
         self.awaited = 0
         self.direct: Any = None
         """What reads the memory of other processes (ckpt/mpi/rma/direct.py). Not part of the image."""
@@ -74,9 +73,8 @@ class Windows:
         return {name: getattr(self, name) for name in ("addresses", "awaited", "early", "open")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__()  # type: ignore[misc]
+        self.__init__(state["addresses"])  # type: ignore[misc]
         self.awaited, self.early, self.open = state["awaited"], state["early"], state["open"]
-        self.addresses = state["addresses"]
 
     def on_message(self, src: int, data: Buffer) -> None:
         """A message of world rank `src` has come."""
@@ -102,22 +100,11 @@ class Windows:
         """Tell world rank `src` what came of its request."""
         self.open[envelope.unpack(data)[3]].changed(src, data, failure)
 
-    def tell(self, location: Any) -> int:
+    def tell_address(self, location: Any) -> int:
         """What the program is told as the address of a buffer: a number, where several processes are this rank and it may
         become a displacement."""
-        is_shared = self.ordered is not None and any(each.is_dynamic for each in self.open.values())
-        return self.addresses.tell(location, is_number=is_shared)
-
-    def told(self, address: int, nbytes: int) -> list[int]:
-        """The present addresses of so many bytes of which a program was told that they are at this address."""
-        return [address_of(owner) + place for owner, place in self.addresses.find(address, nbytes)]
-
-    def present(self, address: int, nbytes: int) -> set[int]:
-        """What this address in a dynamic window may be in this process: one that was told, or the present one."""
-        found = set(self.told(address, nbytes))
-        if self.ordered is None and address not in TOLD_NUMBERS:
-            found.add(address)
-        return found
+        is_number = self.ordered is not None and any(each.is_dynamic for each in self.open.values())
+        return int(self.addresses.tell(location, is_number=is_number))
 
     def add(self, window: Window) -> None:
         """Open a window, and handle the messages that came before."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from ckpt.mpi.base.errors import ERR_INTERN, ERR_PROC_FAILED, ERR_TYPE, MpiException
 from ckpt.mpi.base.progress import Buffer
 from ckpt.mpi.datatypes.buffers import BufferSpec
+from ckpt.mpi.datatypes.memory import TOLD_NUMBERS
 from ckpt.mpi.datatypes.op import combine_predefined
 from ckpt.mpi.members.state import pack_error
 from ckpt.mpi.rma import direct, wire
@@ -102,7 +103,14 @@ class Target:
         exposed = self.exposed
         if isinstance(exposed, Fixed):
             return exposed.spec(what.layout, what.elements, what.offset)
-        return exposed.spec(what.layout, what.elements, what.offset, self.window.engine.windows.present)
+        return exposed.spec(what.layout, what.elements, what.offset, self._present)
+
+    def _present(self, address: int, nbytes: int) -> set[int]:
+        """The present addresses that an address may mean: those of what was told to be there, and itself, if this process
+        alone is the rank."""
+        windows = self.window.engine.windows
+        found: set[int] = windows.addresses.present(address, nbytes)
+        return found if windows.ordered is not None or address in TOLD_NUMBERS else found | {address}
 
     def _tell_place(self, origin: int) -> None:
         """Tell an origin where the memory is, if it may read it itself."""

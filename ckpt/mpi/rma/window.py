@@ -106,7 +106,7 @@ class Win(Transfers, Synchronization, HasAttributes):
         state = self._alive()
         with state.engine.lock:
             _pieces(state).attach(memory)
-            state.engine.windows.tell(memory)
+            state.engine.windows.tell_address(memory)
 
     def Detach(self, memory: Any) -> None:
         """Remove memory from a dynamic window. MpiException: ERR_RMA_FLAVOR, ERR_BASE (it is not attached)."""

@@ -139,10 +139,7 @@ def test_a_datatype_for_bottom_leads_to_its_memory_after_a_restart(monkeypatch: 
     both = byte.Create_hindexed([5, 6], [addresses.tell(one), number(addresses, two)])
     again, one, two = copy.deepcopy((addresses, one, two))
 
-    def remembered(address: int, nbytes: int) -> list[int]:
-        return [address_of(owner) + place for owner, place in again.find(address, nbytes)]
-
-    monkeypatch.setattr(module, "remembered", [remembered])
+    monkeypatch.setattr(module, "remembered", [again.present])
     spec = BufferSpec(BOTTOM, 1, both)
     assert bytes(spec.read()) == b"firstsecond"
     spec.write(b"FIRSTSECOND", 0)
@@ -153,6 +150,6 @@ def test_a_datatype_for_bottom_leads_to_its_memory_after_a_restart(monkeypatch: 
 
 
 def test_an_address_that_two_buffers_have_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "remembered", [lambda address, nbytes: [1 << 20, 1 << 21]])
+    monkeypatch.setattr(module, "remembered", [lambda address, nbytes: {1 << 20, 1 << 21}])
     with pytest.raises(MpiException, match="the address of two buffers"):
         BufferSpec(BOTTOM, 1, PREDEFINED["MPI_BYTE"].Create_hindexed([6], [4096])).read()
