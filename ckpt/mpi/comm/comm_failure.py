@@ -4,7 +4,7 @@
 The effect of failures on operations is in engine/failures.py, the agreement of survivors in engine/agreement.py. Agree,
 Agree_failed and Shrink also work on a revoked communicator, and while other operations are under way in it.
 
-A contribution to an agreement has four parts, which are combined as follows:
+A contribution to an agreement has five parts, which are combined as follows:
 
     flag                  bitwise and of all contributions
     failed                every member that at least one member knows to have failed
@@ -13,6 +13,7 @@ A contribution to an agreement has four parts, which are combined as follows:
     proposals             two context numbers of each surviving member; the numbers of the lowest survivor are used for
                           the communicator that Shrink makes. Of `shrink`, and of an intercommunicator's `merge`, also
                           the member's object, pickled
+    call                  what the member has called: if not all have called the same, all raise
 
 Agree_failed returns what `failed` becomes. It does so only when this process has been told of all these deaths itself,
 so that they are known at every member from then on.
@@ -25,7 +26,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ckpt.mpi.base.errors import ERR_PROC_FAILED, MpiException
+from ckpt.mpi.base.errors import ERR_OTHER, ERR_PROC_FAILED, MpiException
 from ckpt.mpi.base.group import Group
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.comm.comm_base import CommBase
@@ -77,11 +78,11 @@ class Failures(CommBase):
     # -- agreeing ----------------------------------------------------------------------------------
 
     def _start_consensus(
-        self, flag: int, proposal: Any, finish: Any, *args: Any, needs: Any = nobody
+        self, call: str, flag: int, proposal: Any, finish: Any, *args: Any, needs: Any = nobody
     ) -> Consensus:
         shared, failed_ranks = self._alive(), self._engine.failed_ranks
-        contribution = flag, tuple(failed_ranks.failed_in(shared)), tuple(shared.acknowledged), proposal
-        return failed_ranks.agree(shared, contribution, _combine, finish, *args, needs=needs)
+        contribution = flag, tuple(failed_ranks.failed_in(shared)), tuple(shared.acknowledged), proposal, call
+        return failed_ranks.agree(shared, contribution, _combine, _finish_alike, finish, *args, needs=needs)
 
     def Agree(self, flag: int) -> int:
         """The bitwise and of the flags of all contributing members. Works on a revoked communicator.
@@ -92,8 +93,8 @@ class Failures(CommBase):
         flag = argument(flag)
         engine = self._engine
         with engine.lock:
-            consensus = self._start_consensus(flag, None, no_finish)
-            engine.wait(consensus)
+            consensus = self._start_consensus("Agree", flag, None, no_finish)
+            _wait_for(engine, consensus)
         _raise_unacknowledged(consensus, engine.failed_ranks.diagnoses)
         agreed: int = consensus.value[0]
         return agreed
@@ -110,7 +111,7 @@ class Failures(CommBase):
         with self._engine.lock:
             diagnoses = self._engine.failed_ranks.diagnoses
             return Request._make(
-                self._engine, self._start_consensus(mine, None, _write_flag, flag, diagnoses)
+                self._engine, self._start_consensus("Agree", mine, None, _write_flag, flag, diagnoses)
             )
 
     def Agree_failed(self) -> Group:
@@ -126,7 +127,7 @@ class Failures(CommBase):
         """
         group, engine = Group(), self._engine
         with engine.lock:
-            engine.wait(self._start_agreed_dead(group))
+            _wait_for(engine, self._start_agreed_dead(group))
         return group
 
     def Iagree_failed(self) -> tuple[Group, Request]:
@@ -137,7 +138,7 @@ class Failures(CommBase):
 
     def _start_agreed_dead(self, group: Group) -> Consensus:
         me = self._engine.progress.rank
-        return self._start_consensus(-1, None, _fill_group, group, me, needs=_agreed_dead)
+        return self._start_consensus("Agree_failed", -1, None, _fill_group, group, me, needs=_agreed_dead)
 
     def Shrink(self) -> Any:
         """A communicator of the surviving members. Works on a revoked communicator."""
@@ -157,8 +158,8 @@ class Failures(CommBase):
         given = pickle.dumps(obj, 5)
         with engine.lock:
             proposal = engine.next_context(), engine.next_context(), given
-            consensus = self._start_consensus(-1, proposal, _bind_survivors, engine, shared, copy)
-            engine.wait(consensus)
+            consensus = self._start_consensus("shrink", -1, proposal, _bind_survivors, engine, shared, copy)
+            _wait_for(engine, consensus)
             proposals = consensus.value[3]
             found = [proposals[rank][2] for rank in copy._shared.group]
         return copy, [pickle.loads(each) for each in found]
@@ -170,7 +171,7 @@ class Failures(CommBase):
         copy: Any = CommBase.__new__(new_class)
         with engine.lock:
             proposal = engine.next_context(), engine.next_context()
-            consensus = self._start_consensus(-1, proposal, _bind_survivors, engine, shared, copy)
+            consensus = self._start_consensus("Shrink", -1, proposal, _bind_survivors, engine, shared, copy)
             return copy, Request._make(engine, consensus)
 
     def _plain(self) -> Any:
@@ -181,23 +182,48 @@ class Failures(CommBase):
 
 
 def _combine(contributions: dict[int, Any], known: frozenset[int]) -> Any:
-    """(flag, failed members, whether all of them are acknowledged, proposals by member); see the header."""
+    """(flag, failed members, whether all of them are acknowledged, proposals by member, calls by member); see the header.
+    Images of before have no calls."""
     flag = -1
     failed = set(known)
-    for mine, theirs, _, _ in contributions.values():
+    for mine, theirs, *_ in contributions.values():
         flag &= mine
         failed.update(theirs)
     acknowledged = set(failed)
     proposals = {}
-    for member, (_, _, acked, proposal) in contributions.items():
+    for member, (_, _, acked, proposal, *_) in contributions.items():
         if member not in failed:
             acknowledged.intersection_update(acked)
             proposals[member] = proposal
-    return flag, tuple(sorted(failed)), acknowledged == failed, proposals
+    calls = {
+        member: call
+        for member, (*_, call) in contributions.items()
+        if isinstance(call, str) and member not in failed
+    }
+    return flag, tuple(sorted(failed)), acknowledged == failed, proposals, calls
+
+
+def _finish_alike(consensus: Consensus, finish: Any, *args: Any) -> None:
+    """The `finish` of all agreements: `finish(consensus, *args)`, if all members have called the same."""
+    calls: dict[int, str] = consensus.value[4]
+    if len(set(calls.values())) <= 1:
+        finish(consensus, *args)
+        return
+    said = ", ".join(f"rank {member} of the job {calls[member]}" for member in sorted(calls))
+    consensus.error = MpiException(
+        ERR_OTHER, f"all members have to call the same agreements in one order, but these have called: {said}"
+    )
+
+
+def _wait_for(engine: Any, consensus: Consensus) -> None:
+    """Wait with the lock held; raises the agreement's error."""
+    engine.wait(consensus)
+    if consensus.error is not None:
+        raise consensus.error
 
 
 def _raise_unacknowledged(consensus: Consensus, diagnoses: Mapping[int, dict[str, Any]]) -> None:
-    flag, failed, acknowledged, _ = consensus.value
+    flag, failed, acknowledged, *_ = consensus.value
     if not acknowledged:
         names = ", ".join(map(str, failed))
         error = MpiException(ERR_PROC_FAILED, f"rank {names} of the job failed, not acknowledged by all")
@@ -233,7 +259,7 @@ def _write_flag(
 
 def _bind_survivors(consensus: Consensus, engine: Any, shared: CommShared, copy: Any) -> None:
     """The `finish` of Shrink: make the communicator of the survivors and bind the handle `copy` to it."""
-    _, failed, _, proposals = consensus.value
+    _, failed, _, proposals, *_ = consensus.value
     group = tuple([rank for rank in shared.group if rank not in failed])
     peers = tuple([rank for rank in shared.peers if rank not in failed])
     base = proposals[min(proposals)][0]
@@ -261,8 +287,8 @@ def merged(comm: Any, obj: Any, new_class: Any) -> tuple[Any, list[Any]]:
     given = pickle.dumps(obj, 5)
     with engine.lock:
         proposal = engine.next_context(), given
-        consensus = comm._start_consensus(-1, proposal, _bind_merged, engine, shared, made)
-        engine.wait(consensus)
+        consensus = comm._start_consensus("merge", -1, proposal, _bind_merged, engine, shared, made)
+        _wait_for(engine, consensus)
         proposals = consensus.value[3]
         found = [proposals[rank][1] for rank in made._shared.group]
     return made, [pickle.loads(each) for each in found]
@@ -270,7 +296,7 @@ def merged(comm: Any, obj: Any, new_class: Any) -> tuple[Any, list[Any]]:
 
 def _bind_merged(consensus: Consensus, engine: Any, shared: CommShared, made: Any) -> None:
     """The `finish` of merge: make the communicator of the survivors of both groups and bind the handle `made` to it."""
-    _, failed, _, proposals = consensus.value
+    _, failed, _, proposals, *_ = consensus.value
     low: bool = shared.extras["side"].low
     members = shared.group + shared.peers if low else shared.peers + shared.group
     group = tuple([rank for rank in members if rank not in failed])

@@ -362,12 +362,12 @@ def spawn(comm: Intracomm, root: int, codes: list[list[int]], what: tuple[Any, .
         except Exception as error:  # the others wait for what the root says
             failure, told = error, f"the root could not ask: {error}"
     with engine.lock:
-        consensus = comm._start_consensus(-1, told, no_finish)
+        consensus = comm._start_consensus("Spawn", -1, told, no_finish)
         engine.wait(consensus)
-        told = consensus.value[3].get(shared.group[root])
+        told = None if consensus.error else consensus.value[3].get(shared.group[root])
         if told is None:
             worlds.ask({"m": "request", "what": "void", "token": token})
-            raise engine.failed_ranks.failure(shared.group[root])
+            raise consensus.error or engine.failed_ranks.failure(shared.group[root])
     if failure is not None:
         raise failure
     if isinstance(told, str):

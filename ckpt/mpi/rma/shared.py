@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ckpt.mpi.rma.state import WindowState
     from ckpt.shared_memory.host import HostMemory
 
+Where = tuple[tuple[str, ...], int]
+"""What ranks of one host have in common, until a restart; and the epoch of the last image of who tells it."""
+
 NO_MEMORY = (
     "there is no memory that the ranks of this host could share (memfd_create(2) is forbidden), or several processes "
     "compute each rank, of which only messages are compared"
@@ -61,21 +64,19 @@ def memory_of(engine: Engine) -> HostMemory | None:
     return progress.shared_memory if isinstance(progress, OnAHost) else None
 
 
-def host_of(engine: Engine) -> tuple[str, ...]:
-    """What ranks of one host have in common."""
+def place_of(engine: Engine) -> Where:
+    """Where this rank is now."""
     memory = memory_of(engine)
-    return () if memory is None else (os.environ.get("CKPT_HOST", ""), *map(str, memory.place))
+    if memory is None:
+        return (), 0
+    return (os.environ.get("CKPT_HOST", ""), *map(str, memory.place)), memory.epoch
 
 
-def share(state: WindowState, part: SharedPart, hosts: Sequence[tuple[str, ...]], *, has_gaps: bool) -> None:
-    """Allocate the memory of a window and become a member. Collective. MpiException: ERR_RMA_SHARED, ERR_OTHER (no memory,
-    or another rank could not)."""
-    for rank, host in enumerate(hosts):
-        if host != hosts[0]:
-            raise MpiException(
-                ERR_RMA_SHARED,
-                f"rank {rank} is on another host than rank 0: use Split_type(COMM_TYPE_SHARED)",
-            )
+def share(state: WindowState, part: SharedPart, told: Sequence[Where], *, has_gaps: bool) -> None:
+    """Allocate the memory of a window and become a member. Collective. `told`: what the members have told each other of
+    where they are. MpiException: ERR_RMA_SHARED, ERR_OTHER (no memory, or another rank could not)."""
+    while not _are_on_one_host(told):
+        told = state.private.allgather(place_of(state.engine))
     assert state.sizes is not None
     part.parts, nbytes = layout(state.sizes, has_gaps=has_gaps)
     memory, private = memory_of(state.engine), state.private
@@ -90,15 +91,28 @@ def share(state: WindowState, part: SharedPart, hosts: Sequence[tuple[str, ...]]
         part.segment, problem = _done(
             state, lambda: _mapped(memory, begin, nbytes, part.parts[state.rank], state.group)
         )
-    told: list[list[int]] = []
-    while not may_store(told):
-        answers = private.allgather((problem, memory.epoch))
-        for rank, (theirs, _) in enumerate(answers):
+    epochs: list[list[int]] = []
+    while not may_store(epochs):
+        answers = private.allgather((problem, *place_of(state.engine)))
+        for rank, (theirs, _, _) in enumerate(answers):
             if theirs:
                 raise MpiException(ERR_OTHER, f"no shared memory of {nbytes} bytes: rank {rank}: {theirs}")
-        told.append([epoch for _, epoch in answers])
+        _are_on_one_host([where for _, *where in answers])
+        epochs.append([epoch for _, _, epoch in answers])
     part.memory = part.of(state.rank)
     part.segment.is_complete = True
+
+
+def _are_on_one_host(told: Sequence[Sequence[Any]]) -> bool:
+    """All members find the same. False: an image has come in between, so some may tell of a place before a restart, and
+    others of one after it. MpiException (ERR_RMA_SHARED)."""
+    others = [rank for rank, (host, _) in enumerate(told) if host != told[0][0]]
+    if others and len({epoch for _, epoch in told}) == 1:
+        raise MpiException(
+            ERR_RMA_SHARED,
+            f"rank {others[0]} is on another host than rank 0: use Split_type(COMM_TYPE_SHARED)",
+        )
+    return not others
 
 
 def _mapped(memory: HostMemory, begin: int, nbytes: int, own: tuple[int, int], group: tuple[int, ...]) -> Any:

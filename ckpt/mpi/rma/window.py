@@ -33,7 +33,7 @@ from ckpt.mpi.datatypes.op import prepare
 from ckpt.mpi.engine import worlds
 from ckpt.mpi.members.state import private_copy
 from ckpt.mpi.rma.exposed import Dynamic, Exposed, Fixed, size_of
-from ckpt.mpi.rma.shared import NO_MEMORY, SharedPart, host_of, memory_of, share
+from ckpt.mpi.rma.shared import NO_MEMORY, SharedPart, memory_of, place_of, share
 from ckpt.mpi.rma.state import WindowState
 from ckpt.mpi.rma.synchronization import Synchronization, flush
 from ckpt.mpi.rma.transfers import Transfers
@@ -254,7 +254,7 @@ def _make(cls: Any, flavor: int, comm: Any, info: Info, unit: int, expose: Any, 
     private = private_copy(comm)
     state = WindowState(engine, private, flavor, exposed or Dynamic(), unit, handle_of)
     state.join(comm)
-    mine = (flavor, state.size, unit, str(problem or ""), host_of(engine), _has_gaps(info))
+    mine = (flavor, state.size, unit, str(problem or ""), place_of(engine), _has_gaps(info))
     try:
         theirs = private.allgather(mine)
         if problem is not None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.seeds import seed_of_the_commit
 from tests.system.mpi.killing import finds_the_same_memory, same_with_kills
-from tests.system.support import Job, write_app
+from tests.system.support import Job, run_ckpt, write_app
 
 pytestmark = [pytest.mark.system, pytest.mark.turns(4)]
 
@@ -214,6 +214,37 @@ def test_memory_of_ranks_that_have_ended_stays_in_checkpoints(start: Start, tmp_
     assert job.finish() == 0, job.report()
     assert job.output(0) == "the same True\n"
     assert all(event["from_epoch"] for event in job.events("restarting")), job.report()
+
+
+HALF_MADE = """
+    import os
+    import time
+    import numpy as np
+    from ckpt import MPI
+
+    comm = MPI.COMM_WORLD
+    comm.Barrier()
+    while comm.rank == 1 and not os.path.exists(os.environ["CKPT_TEST_GO"]):
+        time.sleep(0.01)                                # the others have told where they are
+    win = MPI.Win.Allocate_shared(8, 8, comm=comm)
+    numbers = [np.frombuffer(win.Shared_query(rank)[0], "q") for rank in range(comm.size)]
+    numbers[comm.rank][0] = comm.rank + 1
+    comm.Barrier()
+    print([int(each[0]) for each in numbers])
+"""
+
+
+def test_an_image_while_some_are_in_the_call_that_makes_a_window(start: Start, tmp_path: Path) -> None:
+    """After a restart the host's memory is another one, of another agent."""
+    job = start(write_app(tmp_path, HALF_MADE), ranks=3)
+    inside = "(in Allocate_shared of the library)"
+    job.wait_for(lambda: run_ckpt("status", job.directory).stdout.count(inside) == 2, "two in the call")
+    assert run_ckpt("checkpoint", "--stop", job.directory).returncode == 0
+    assert job.process.wait(60) == 75, job.report()
+    job.go()
+    again = Job(job.directory, job.directory, verb="restart")
+    assert again.finish() == 0, again.report()
+    assert [again.output(rank) for rank in range(3)] == ["[1, 2, 3]\n"] * 3
 
 
 LONG = """

@@ -352,6 +352,36 @@ def test_a_revoked_communicator_can_be_agreed_on_and_shrunk() -> None:
 # ---- agreeing and shrinking ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("call", ["Agree", "Agree_failed", "Shrink", "shrink", "Iagree", "Ishrink"])
+def test_members_that_call_different_agreements_are_told(call: str) -> None:
+    """A rank that goes to the end of the program, say, and others that meet a failure before."""
+
+    def other(comm: Any) -> Any:
+        match call:
+            case "Agree":
+                return comm.Agree(1)
+            case "shrink":
+                return comm.shrink("something")
+            case "Iagree":
+                return comm.Iagree(np.ones(1, "i")).Wait()
+            case "Ishrink":
+                return Request.Waitall([comm.Ishrink()[1]])
+            case _:
+                return getattr(comm, call)()
+
+    def program(comm: Any) -> str:
+        with pytest.raises(MpiException) as caught:
+            if comm.rank == 1:
+                comm.Shrink() if call in ("Agree", "Agree_failed", "shrink", "Iagree") else comm.Agree(1)
+            else:
+                other(comm)
+        return str(caught.value)
+
+    said = run_ranks(3, program)
+    assert len(set(said)) == 1
+    assert "rank 0 of the job" in said[0] and "rank 1 of the job" in said[0]
+
+
 @pytest.mark.parametrize("batch", range(4))
 def test_agree_gives_all_survivors_the_same_whoever_dies_when(batch: int) -> None:
     def program(comm: Any) -> Any:
