@@ -15,6 +15,7 @@ from typing import Any
 
 __all__ = [
     "HEADER_BYTES",
+    "allocate",
     "has_dictionary",
     "has_hidden_state",
     "hides_dictionary",
@@ -44,6 +45,15 @@ def is_heap(cls: type) -> bool:
     Some of the interpreter's own types are heap types, others in each version; but those are immutable.
     """
     return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
+
+
+def allocate(cls: type) -> Any:
+    """A new object that no function of its class has seen: zeros behind its header."""
+    import ctypes
+
+    make = ctypes.PyDLL(None).PyType_GenericAlloc
+    make.argtypes, make.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.py_object
+    return make(cls, 0)
 
 
 def has_dictionary(cls: type) -> bool:

@@ -108,9 +108,15 @@ def metaclass_of_ctypes(meta: type) -> Any:
     return next((cls for cls in meta.__mro__ if cls.__module__ == CTYPES), None)
 
 
-def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[str, Any]) -> type:
+def make_class(
+    meta: type,
+    name: str,
+    bases: tuple[type, ...],
+    essentials: dict[str, Any],
+    keywords: dict[str, Any] | None = None,
+) -> type:
     """A class with only its name, bases and ``essentials`` (:mod:`ckpt.image.reducers.classes`); :func:`fill_class` adds the
-    other attributes.
+    other attributes. ``keywords``: for a metaclass that takes some.
 
     ``__init_subclass__`` of the bases is removed meanwhile, so that it does not run. That of ``typing.Generic`` cannot be
     removed where it is written in C; an empty ``__orig_bases__`` makes it do nothing.
@@ -128,7 +134,7 @@ def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[
         in_c = metaclass_of_ctypes(meta)
         maker = in_c or next(cls for cls in meta.__mro__ if not is_heap(cls))
         new: Any = maker.__new__
-        made: type = new(meta, name, bases, essentials)
+        made: type = new(meta, name, bases, essentials, **(keywords or {}))
         if in_c is not None:  # from Python 3.13 on, __init__ reads the layout
             in_c.__init__(made, name, bases, essentials)
         if is_generic:
