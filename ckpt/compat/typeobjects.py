@@ -26,6 +26,7 @@ __all__ = [
     "replace_slot",
     "set_instance_dictionary",
     "set_member",
+    "set_slot",
     "unbound",
 ]
 
@@ -170,3 +171,12 @@ def set_member(obj: Any, member: Any, value: Any) -> bool:
     elif definition.type == _LONG:
         ctypes.c_long.from_address(address).value = value
     return definition.type in (_OBJECT, _OBJECT_EX, _LONG)
+
+
+def set_slot(obj: Any, member: Any, value: Any) -> None:
+    """Set an attribute by its descriptor, also one that Python may only read, of a class in C."""
+    try:
+        member.__set__(obj, value)
+    except AttributeError:
+        if not set_member(obj, member, value):
+            raise

@@ -26,7 +26,7 @@ from typing import Any
 from ckpt.compat import referents, stdlib
 from ckpt.compat.accelerators import CTYPES
 from ckpt.compat.memory import replace_dictionary
-from ckpt.compat.typeobjects import is_heap, set_instance_dictionary
+from ckpt.compat.typeobjects import is_heap, set_instance_dictionary, set_slot
 from ckpt.image.errors import RestoreError
 from ckpt.image.threads.restart import note_lock
 
@@ -65,22 +65,6 @@ def fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
         function.__dict__.update(attributes)
     if type_parameters:
         function.__type_params__ = type_parameters  # type: ignore[attr-defined]
-
-
-def make_type_parameter(cls: Any, arguments: list[Any], keywords: dict[str, Any], module: str | None) -> Any:
-    made = cls(*arguments, **keywords)
-    made.__module__ = module
-    return made
-
-
-def _alias(name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
-    return typing.TypeAliasType(name, value, type_params=parameters)  # type: ignore[attr-defined]
-
-
-def make_type_alias(name: str, value: Any, parameters: tuple[Any, ...], module: str | None) -> Any:
-    """A type alias takes its ``__module__`` from the globals of the function that makes it: each gets its own function."""
-    make = types.FunctionType(_alias.__code__, {"__name__": module, "typing": typing})
-    return make(name, value, parameters)
 
 
 def make_property(cls: type, accessors: tuple[Any, ...], attributes: dict[str, Any] | None) -> Any:
@@ -186,12 +170,30 @@ def once(made: list[Any], make: Callable[..., Any], *args: Any) -> Any:
 
 
 def make_instance(cls: type) -> Any:
-    return object.__new__(cls)
+    try:
+        return object.__new__(cls)
+    except TypeError:  # a class below is made in C, and allocates its objects itself (ast.AST)
+        below = next(
+            each for each in cls.__mro__ if type(each.__dict__.get("__new__")) is types.BuiltinFunctionType
+        )
+        make: Any = below.__new__
+        return make(cls)
 
 
 def make_from_builtin(base: type, cls: type, *args: Any) -> Any:
     """An instance of ``cls``, which derives from the builtin type ``base``; ``args``: the value, for ``base.__new__``."""
     return base.__new__(cls, *args)
+
+
+def make_by_base(base: type, cls: type, *args: Any) -> Any:
+    """As ``base(*args)`` would be, but of ``cls``. Types in C may take their content in ``__init__`` (``bytearray``). A
+    ``__init__`` in Python is left out: the attributes come back anyway."""
+    make: Any = base.__new__
+    made = make(cls, *args)
+    fill: Any = getattr(base, "__init__")  # noqa: B009
+    if type(fill) is types.WrapperDescriptorType and fill is not object.__init__:
+        fill(made, *args)
+    return made
 
 
 def fill_instance(obj: Any, attributes: dict[str, Any]) -> None:
@@ -204,7 +206,7 @@ def fill_slots(obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, st
     if attributes is not None:
         set_instance_dictionary(obj, attributes)
     for owner, name, value in slots:
-        owner.__dict__[name].__set__(obj, value)
+        set_slot(obj, owner.__dict__[name], value)
 
 
 def fill_container(
@@ -236,7 +238,7 @@ def fill_by_base(
     if attributes:
         object.__getattribute__(obj, "__dict__").update(attributes)
     for owner, name, value in slots:
-        owner.__dict__[name].__set__(obj, value)
+        set_slot(obj, owner.__dict__[name], value)
 
 
 def fill_deque(obj: Any, state: tuple[Any, ...]) -> None:
