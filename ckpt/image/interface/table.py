@@ -115,6 +115,7 @@ BUILT_IN: Final = {
     "polars": f"{_FRAMEWORKS}.polars:Polars",
     "shapely": f"{_FRAMEWORKS}.shapely:Shapely",
     "MDAnalysis": f"{_FRAMEWORKS}.mdanalysis:MDAnalysis",
+    "zope.interface.declarations": f"{_FRAMEWORKS}.zope_interface:ZopeInterface",
     "msgspec": f"{_FRAMEWORKS}.msgspec:Msgspec",
     "pydantic_core": f"{_FRAMEWORKS}.pydantic_core:PydanticCore",
     "diskcache": f"{_TOOLS}.diskcache:Diskcache",
