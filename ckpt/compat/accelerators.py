@@ -48,6 +48,7 @@ __all__ = [
     "HASHLIB",
     "IO",
     "LZMA",
+    "MULTIBYTE",
     "PROFILER",
     "QUEUE",
     "RANDOM",
@@ -146,6 +147,8 @@ PARSE_WHOLE, SET_EVENTS = "_parse_whole", "_setevents"
 """Methods of its ``XMLParser``: by which ``ElementTree.parse`` and ``XMLPullParser`` use it. All versions."""
 EXPAT = ("pyexpat", "xml.parsers.expat")
 """The module in C, and the one that takes its names from it."""
+MULTIBYTE = "_multibytecodec"
+"""The module that has the bases of the codecs of East Asia."""
 PROFILER = "_lsprof"
 TOKENIZER = "_tokenize"
 """The module that has ``TokenizerIter``."""

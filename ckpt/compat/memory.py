@@ -16,7 +16,7 @@ import types
 from typing import Any
 
 from ckpt.compat import interpreter, referents
-from ckpt.compat.typeobjects import HEADER_BYTES, instance_bytes
+from ckpt.compat.typeobjects import HEADER_BYTES, allocate, instance_bytes
 
 __all__ = [
     "CONTIGUOUS",
@@ -279,6 +279,7 @@ def deque_was_changed(iterator: Any, items: Any) -> bool:
 _ENTRY_BYTES = HEADER_BYTES + 6 * _POINTER_BYTES + ctypes.sizeof(ctypes.c_ssize_t)
 _ENTRY_TYPE_BITS, _INT_BITS = 0xFF, 0xFFFFFFFF
 
+
 EntryState = tuple[Any, Any, tuple[Any, ...], tuple[Any, ...], int, int, int]
 """Name, path, the result of ``stat()`` if it is known (else an empty tuple), the same of
 ``stat(follow_symlinks=False)``, type (``d_type`` of readdir(3)), inode, descriptor of the directory."""
@@ -303,9 +304,7 @@ def make_entry(cls: Any, state: EntryState) -> Any:
     """A new ``os.DirEntry`` (``cls``) with the content that :func:`entry_state` has returned. None: the struct differs."""
     if instance_bytes(cls) != _ENTRY_BYTES:
         return None
-    allocate = _api.PyType_GenericAlloc
-    allocate.argtypes, allocate.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.py_object
-    entry = allocate(cls, 0)
+    entry = allocate(cls)
     name, path, stat, lstat, kind, inode, directory = state
     words = _words(entry, 7)
     for at, value in enumerate((name, path, *(stat or (None,)), *(lstat or (None,)))):

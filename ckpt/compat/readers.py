@@ -1,10 +1,10 @@
 """Structs of buffers that read (``Modules/_io/bufferedio.c``): the two of a pair; what a buffer knows while a thread is
-inside of one of its calls. What a text layer has taken. Picklers and unpicklers (``Modules/_pickle.c``), members
-of zip files, builders of trees (``Modules/_elementtree.c``).
+inside of one of its calls. What a text layer has taken. Codecs (``Modules/cjkcodecs/multibytecodec.h``). Picklers and
+unpicklers (``Modules/_pickle.c``), members of zip files, builders of trees (``Modules/_elementtree.c``).
 
-For a new minor version: have ``buffered``, ``rwpair`` and ``TreeBuilderObject`` kept their fields, and ``PicklerObject`` and
-``UnpicklerObject`` those from ``dispatch_table`` and ``input_len`` on? Those that are used are compared with what Python
-says of the object.
+For a new minor version: have ``buffered``, ``rwpair``, ``TreeBuilderObject`` and readers and writers of codecs kept their
+fields, and ``PicklerObject`` and ``UnpicklerObject`` those from ``dispatch_table`` and ``input_len`` on? Those that are used
+are compared with what Python says of the object.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any
 from ckpt.compat.typeobjects import HEADER_BYTES, instance_bytes
 
 __all__ = [
+    "CODEC_WORDS",
     "MEMBER_CALLS",
     "buffers_of_pair",
+    "codec_words",
     "find_place_of_member",
     "has_taken_text",
     "is_in_use",
@@ -200,6 +202,20 @@ def parts_of_unpickler(unpickler: Any) -> tuple[dict[str, Any], bool, str, str] 
         return None
     encoding, errors = (ctypes.string_at(words[at]).decode("ascii") for at in (_ENCODING, _ERRORS))
     return found, bool(fix_imports), encoding, errors
+
+
+CODEC_WORDS = {"MultibyteStreamReader": 8, "MultibyteStreamWriter": 7}
+"""Header (two words), codec, state, errors, what waits (of a reader: bytes, and their number), stream."""
+
+
+def codec_words(coder: Any) -> Any:
+    """The words of a reader or writer of text in C, in place; None: the struct differs."""
+    base = next(each for each in type(coder).__mro__ if each.__name__ in CODEC_WORDS)
+    count = CODEC_WORDS[base.__name__]
+    if instance_bytes(base) != count * ctypes.sizeof(ctypes.c_void_p):
+        return None
+    words = (ctypes.c_ssize_t * count).from_address(id(coder))
+    return words if (words[1], words[-1]) == (id(type(coder)), id(coder.stream)) else None
 
 
 def _all_words(obj: Any) -> Any:

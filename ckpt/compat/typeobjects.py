@@ -15,6 +15,7 @@ from typing import Any
 
 __all__ = [
     "HEADER_BYTES",
+    "allocate",
     "has_dictionary",
     "has_hidden_state",
     "hides_dictionary",
@@ -25,6 +26,7 @@ __all__ = [
     "replace_slot",
     "set_instance_dictionary",
     "set_member",
+    "set_slot",
     "unbound",
 ]
 
@@ -44,6 +46,15 @@ def is_heap(cls: type) -> bool:
     Some of the interpreter's own types are heap types, others in each version; but those are immutable.
     """
     return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
+
+
+def allocate(cls: type) -> Any:
+    """A new object that no function of its class has seen: zeros behind its header."""
+    import ctypes
+
+    make = ctypes.PyDLL(None).PyType_GenericAlloc
+    make.argtypes, make.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.py_object
+    return make(cls, 0)
 
 
 def has_dictionary(cls: type) -> bool:
@@ -160,3 +171,12 @@ def set_member(obj: Any, member: Any, value: Any) -> bool:
     elif definition.type == _LONG:
         ctypes.c_long.from_address(address).value = value
     return definition.type in (_OBJECT, _OBJECT_EX, _LONG)
+
+
+def set_slot(obj: Any, member: Any, value: Any) -> None:
+    """Set an attribute by its descriptor, also one that Python may only read, of a class in C."""
+    try:
+        member.__set__(obj, value)
+    except AttributeError:
+        if not set_member(obj, member, value):
+            raise

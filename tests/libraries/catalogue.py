@@ -363,6 +363,28 @@ p = msgpack.Packer(autoreset=False); p.pack(1); u = msgpack.Unpacker(); u.feed(m
 ---
 p.pack("x"); u.feed(b"d"); print(p.bytes(), list(u))
 """),
+    Library("msgspec", "msgspec", "classes of structs, objects, encoders and decoders", """
+import msgspec
+class Node(msgspec.Struct, rename="camel", tag=True, omit_defaults=True):
+    own_name: str
+    below: "list[Node]" = []
+    def __post_init__(self):
+        print("made", self.own_name)
+n = Node("a", [Node("b")]); e = msgspec.json.Encoder(order="sorted"); d = msgspec.json.Decoder(Node, strict=False)
+---
+print(e.encode(n), d.decode(e.encode(n)) == n, msgspec.convert({"type": "Node", "ownName": "c"}, Node))
+"""),
+    Library("zope.interface", "zope.interface", "interfaces of the program, what classes and objects implement", """
+from zope.interface import Interface, alsoProvides, implementer
+from zope.interface.interfaces import IInterface
+class Own(Interface):
+    def method(): "what it does"
+@implementer(Own, IInterface)
+class A: pass
+a = A()
+---
+print(Own.providedBy(a), IInterface.providedBy(a), list(Own), Own.implementedBy(A))
+"""),
     Library("protobuf", "google.protobuf", "messages", """
 from google.protobuf import struct_pb2
 s = struct_pb2.Struct(); s["a"] = 1.5; s["b"] = "x"

@@ -11,6 +11,8 @@ modules or objects.
     igraph          vertices and edges of graphs
     mdanalysis      files that have been written, what its parser of selections has been told
     polars          frames, series, expressions, plans
+    msgspec         encoders and decoders
+    zope_interface  interfaces, and what classes implement
     pydantic_core   arguments of a call that is validated
 
 Not here: connections to files of SQLite (:mod:`ckpt.image.stdlib.sqlite`), django (:mod:`ckpt.image.tools.django`).

@@ -41,6 +41,7 @@ from ckpt.image.libraries.numpy_parts import (
     owner_of,
     reduce_capsule,
     reduce_row,
+    reducer_of_part,
     shared_memory,
     type_reducers,
     value_types,
@@ -80,7 +81,7 @@ class NumPy(Library):
         numpy: Any = self.module
         array_type = getattr(numpy, "ndarray", None)
         if array_type is None or not issubclass(cls, array_type) or issubclass(cls, numpy.memmap):
-            return None
+            return array_type and reducer_of_part(cls)
         by_name = cls is getattr(sys.modules.get("numpy.ma.core"), "MaskedConstant", None)
         return None if by_name or has_state_in_c(cls, array_type) else reduce_subclass
 

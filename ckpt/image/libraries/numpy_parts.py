@@ -12,6 +12,9 @@ program is named.
 
 Types that numpy has once (``float64``) are these objects again (:func:`type_reducers`).
 
+Scalars and generators of random numbers of the program's classes are made as their base makes them: what numpy's own pickles
+make is of the base.
+
 Whose memory an array uses: that of another array, of an object of another kind (:func:`shared_memory`), or its own. Arrays
 of subclasses have a plain array that stands for their memory, the same one in all of an image (:func:`owner_of`).
 """
@@ -29,10 +32,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckpt.compat.memory import address_of, exporter_of
+from ckpt.compat.typeobjects import is_heap
 from ckpt.image.frames import _frames
 from ckpt.image.interface.library import Reducer
 from ckpt.image.interface.mappings import segment_at
 from ckpt.image.reducers.contexts import reduce_capsule as reduce_other
+from ckpt.image.reducers.raw_instances import attributes_of, slots_of
+from ckpt.image.reducers.rebuild import fill_by_base, fill_slots, make_by_base, make_from_builtin
 from ckpt.image.reducers.saver import Saver
 
 __all__ = [
@@ -47,6 +53,7 @@ __all__ = [
     "owner_of",
     "reduce_capsule",
     "reduce_row",
+    "reducer_of_part",
     "shared_memory",
     "type_reducers",
     "value_types",
@@ -299,3 +306,35 @@ def loaded_memory(memory: Any) -> Any:
 
 
 _LOADED: dict[str, Any] = {}
+
+
+# ---------------------------------------------------------------------- scalars, generators
+
+
+def reducer_of_part(cls: type) -> Reducer | None:
+    """The reducer for scalars and generators of a class that derives from numpy's."""
+    numpy: Any = sys.modules["numpy"]
+    if not is_heap(cls) or issubclass(cls, numpy.void):
+        return None
+    if issubclass(cls, numpy.generic):
+        return reduce_scalar
+    random: Any = sys.modules.get("numpy.random")
+    is_generator = random is not None and issubclass(cls, (random.Generator, random.RandomState))
+    return reduce_generator if is_generator else None
+
+
+def _base_of(obj: Any) -> Any:
+    return next(cls for cls in type(obj).__mro__ if not is_heap(cls))
+
+
+def reduce_scalar(pickler: Saver, obj: Any) -> Any:
+    plain = sys.modules["numpy"].asarray(obj)[()]
+    state = attributes_of(obj), slots_of(pickler, obj)
+    return make_from_builtin, (_base_of(obj), type(obj), plain), state, None, None, fill_slots
+
+
+def reduce_generator(pickler: Saver, obj: Any) -> Any:
+    base = _base_of(obj)
+    _, args, *own = base.__reduce__(obj)
+    state = base, own[0] if own else None, attributes_of(obj), slots_of(pickler, obj)
+    return make_by_base, (base, type(obj), args[0]), state, None, None, fill_by_base

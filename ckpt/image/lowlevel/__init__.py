@@ -6,6 +6,7 @@
     import_times     values that are times of the moment
     keyed            dictionaries and sets that are filled before their keys are complete
     _clock           clocks that show something else than the host's
+    inflate_state    the memory of a decompressor of zlib, anywhere in a stream
     inflating        what a decompressor knows of a stream, asked of copies of it
     c_stack, _deep   the stack of C: is it large enough; a call on a larger one
 

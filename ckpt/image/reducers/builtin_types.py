@@ -45,7 +45,7 @@ from ckpt.image.lowlevel import _lookup
 from ckpt.image.reducers import buffers, contexts, rebuild, tracebacks
 from ckpt.image.reducers.installed_classes import reduce_by_hooks
 from ckpt.image.reducers.iterators import class_of_dict
-from ckpt.image.reducers.raw_instances import attributes_of, reduce_raw, slots_of
+from ckpt.image.reducers.raw_instances import attributes_of, has_state_in_c, reduce_raw, slots_of
 from ckpt.image.reducers.saver import Reducer
 from ckpt.image.reducers.thread_objects import REDUCERS as THREAD_REDUCERS
 from ckpt.image.reducers.thread_objects import reduce_thread, reduce_thread_local
@@ -294,5 +294,6 @@ def reducer_by_family(cls: type) -> Reducer | None:
     """The reducer for a type that is, or derives from, a type of ``_FAMILIES``; else None."""
     for base, reducer in _FAMILIES:
         if issubclass(cls, base):
-            return reducer
+            # codecs of East Asia have such a base, too, but their state is in C
+            return None if reducer is reduce_raw and has_state_in_c(cls) else reducer
     return None

@@ -37,6 +37,7 @@ import io
 import sys
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
+from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
 from ckpt.compat.accelerators import IO_IN_PYTHON
@@ -276,11 +277,23 @@ def reduce_by_base(pickler: Saver, obj: Any) -> Any:
     if setter and setter[0] is not None:
         return reduced
     if make is own:  # calling it would run __init__ of the user's class
-        make, args = rebuild.make_from_builtin, (cls, own, *args)
+        make, args = rebuild.make_by_base, (cls, own, *args)
     elif make is copyreg.__newobj__ and args[0] is own:  # type: ignore[attr-defined]  # and this __new__
         make, args = rebuild.make_from_builtin, (cls, *args)
+    elif not _is_told(own, make, args):
+        raise PicklingError(
+            f"an object of {own.__qualname__}, which derives from {cls.__module__}.{cls.__qualname__}: that class pickles "
+            "its objects as plain ones of its own; hold one in an attribute instead of deriving from it"
+        )
     added = (attributes_of(obj), slots_of(pickler, obj))
     return make, args, (cls, state, *added), items, pairs, rebuild.fill_by_base
+
+
+def _is_told(own: type, make: Any, args: tuple[Any, ...]) -> bool:
+    """Does the function that makes an object get its class?"""
+    known = [getattr(make, "__self__", None), *args]
+    known += [part for each in args if type(each) in (tuple, list) for part in each]
+    return any(each is own for each in known)
 
 
 def _reduce_by_getstate(cls: type, obj: Any) -> Any:
@@ -294,7 +307,7 @@ def _reduce_by_getstate(cls: type, obj: Any) -> Any:
     new: Any = cls.__new__
     if new is object.__new__:
         return None
-    return type(obj), (), getstate(obj)
+    return copyreg.__newobj__, (type(obj),), getstate(obj)  # type: ignore[attr-defined]
 
 
 def _reduce_deque(pickler: Saver, obj: Any) -> Any:

@@ -26,7 +26,7 @@ from typing import Any
 from ckpt.compat import referents, stdlib
 from ckpt.compat.accelerators import CTYPES
 from ckpt.compat.memory import replace_dictionary
-from ckpt.compat.typeobjects import is_heap, set_instance_dictionary
+from ckpt.compat.typeobjects import is_heap, set_instance_dictionary, set_slot
 from ckpt.image.errors import RestoreError
 from ckpt.image.threads.restart import note_lock
 
@@ -67,22 +67,6 @@ def fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
         function.__type_params__ = type_parameters  # type: ignore[attr-defined]
 
 
-def make_type_parameter(cls: Any, arguments: list[Any], keywords: dict[str, Any], module: str | None) -> Any:
-    made = cls(*arguments, **keywords)
-    made.__module__ = module
-    return made
-
-
-def _alias(name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
-    return typing.TypeAliasType(name, value, type_params=parameters)  # type: ignore[attr-defined]
-
-
-def make_type_alias(name: str, value: Any, parameters: tuple[Any, ...], module: str | None) -> Any:
-    """A type alias takes its ``__module__`` from the globals of the function that makes it: each gets its own function."""
-    make = types.FunctionType(_alias.__code__, {"__name__": module, "typing": typing})
-    return make(name, value, parameters)
-
-
 def make_property(cls: type, accessors: tuple[Any, ...], attributes: dict[str, Any] | None) -> Any:
     made: Any = property.__new__(cls)
     property.__init__(made, *accessors)
@@ -108,9 +92,15 @@ def metaclass_of_ctypes(meta: type) -> Any:
     return next((cls for cls in meta.__mro__ if cls.__module__ == CTYPES), None)
 
 
-def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[str, Any]) -> type:
+def make_class(
+    meta: type,
+    name: str,
+    bases: tuple[type, ...],
+    essentials: dict[str, Any],
+    keywords: dict[str, Any] | None = None,
+) -> type:
     """A class with only its name, bases and ``essentials`` (:mod:`ckpt.image.reducers.classes`); :func:`fill_class` adds the
-    other attributes.
+    other attributes. ``keywords``: for a metaclass that takes some.
 
     ``__init_subclass__`` of the bases is removed meanwhile, so that it does not run. That of ``typing.Generic`` cannot be
     removed where it is written in C; an empty ``__orig_bases__`` makes it do nothing.
@@ -128,7 +118,7 @@ def make_class(meta: type, name: str, bases: tuple[type, ...], essentials: dict[
         in_c = metaclass_of_ctypes(meta)
         maker = in_c or next(cls for cls in meta.__mro__ if not is_heap(cls))
         new: Any = maker.__new__
-        made: type = new(meta, name, bases, essentials)
+        made: type = new(meta, name, bases, essentials, **(keywords or {}))
         if in_c is not None:  # from Python 3.13 on, __init__ reads the layout
             in_c.__init__(made, name, bases, essentials)
         if is_generic:
@@ -180,12 +170,30 @@ def once(made: list[Any], make: Callable[..., Any], *args: Any) -> Any:
 
 
 def make_instance(cls: type) -> Any:
-    return object.__new__(cls)
+    try:
+        return object.__new__(cls)
+    except TypeError:  # a class below is made in C, and allocates its objects itself (ast.AST)
+        below = next(
+            each for each in cls.__mro__ if type(each.__dict__.get("__new__")) is types.BuiltinFunctionType
+        )
+        make: Any = below.__new__
+        return make(cls)
 
 
 def make_from_builtin(base: type, cls: type, *args: Any) -> Any:
     """An instance of ``cls``, which derives from the builtin type ``base``; ``args``: the value, for ``base.__new__``."""
     return base.__new__(cls, *args)
+
+
+def make_by_base(base: type, cls: type, *args: Any) -> Any:
+    """As ``base(*args)`` would be, but of ``cls``. Types in C may take their content in ``__init__`` (``bytearray``). A
+    ``__init__`` in Python is left out: the attributes come back anyway."""
+    make: Any = base.__new__
+    made = make(cls, *args)
+    fill: Any = getattr(base, "__init__")  # noqa: B009
+    if type(fill) is types.WrapperDescriptorType and fill is not object.__init__:
+        fill(made, *args)
+    return made
 
 
 def fill_instance(obj: Any, attributes: dict[str, Any]) -> None:
@@ -198,7 +206,7 @@ def fill_slots(obj: Any, state: tuple[dict[str, Any] | None, list[tuple[type, st
     if attributes is not None:
         set_instance_dictionary(obj, attributes)
     for owner, name, value in slots:
-        owner.__dict__[name].__set__(obj, value)
+        set_slot(obj, owner.__dict__[name], value)
 
 
 def fill_container(
@@ -230,7 +238,7 @@ def fill_by_base(
     if attributes:
         object.__getattribute__(obj, "__dict__").update(attributes)
     for owner, name, value in slots:
-        owner.__dict__[name].__set__(obj, value)
+        set_slot(obj, owner.__dict__[name], value)
 
 
 def fill_deque(obj: Any, state: tuple[Any, ...]) -> None:

@@ -10,15 +10,14 @@ In Python 3.11, which has no such objects, :data:`REDUCERS` is empty.
 from __future__ import annotations
 
 import sys
+import types
 import typing
 from typing import TYPE_CHECKING, Any
-
-from ckpt.image.reducers import rebuild
 
 if TYPE_CHECKING:
     from ckpt.image.reducers.saver import Reducer, Saver
 
-__all__ = ["REDUCERS"]
+__all__ = ["REDUCERS", "make_type_alias", "make_type_parameter"]
 
 
 def _is_found_by_name(pickler: Saver, obj: Any) -> bool:
@@ -43,7 +42,7 @@ def reduce_type_parameter(pickler: Saver, obj: Any) -> Any:
             keywords[name] = getattr(obj, f"__{name}__")
     if cls is typing.TypeVar:
         arguments += obj.__constraints__
-    return rebuild.make_type_parameter, (cls, arguments, keywords, obj.__module__)
+    return make_type_parameter, (cls, arguments, keywords, obj.__module__)
 
 
 def reduce_parameter_part(pickler: Saver, obj: Any) -> Any:
@@ -54,8 +53,29 @@ def reduce_parameter_part(pickler: Saver, obj: Any) -> Any:
 def reduce_type_alias(pickler: Saver, obj: Any) -> Any:
     if _is_found_by_name(pickler, obj):
         return NotImplemented
-    return rebuild.make_type_alias, (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__)
+    return make_type_alias, (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__)
 
+
+# ---------------------------------------------------------------------- called while loading
+
+
+def make_type_parameter(cls: Any, arguments: list[Any], keywords: dict[str, Any], module: str | None) -> Any:
+    made = cls(*arguments, **keywords)
+    made.__module__ = module
+    return made
+
+
+def _alias(name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
+    return typing.TypeAliasType(name, value, type_params=parameters)  # type: ignore[attr-defined]
+
+
+def make_type_alias(name: str, value: Any, parameters: tuple[Any, ...], module: str | None) -> Any:
+    """A type alias takes its ``__module__`` from the globals of the function that makes it: each gets its own function."""
+    make = types.FunctionType(_alias.__code__, {"__name__": module, "typing": typing})
+    return make(name, value, parameters)
+
+
+# ---------------------------------------------------------------------- the table
 
 REDUCERS: dict[type, Reducer] = {}
 """Reducers by exact type."""

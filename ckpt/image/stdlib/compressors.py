@@ -14,7 +14,8 @@ every reader accepts.
 **The content is the same, the compressed bytes are not**: they are as if the program had called ``flush()``.
 
 Decompressors that the program uses itself (zlib, bz2, lzma): one that has met the end of its stream is saved, since what
-follows the stream is all that it still tells; so is one between two blocks of a raw stream
+follows the stream is all that it still tells. One of zlib is saved anywhere in its stream
+(:mod:`ckpt.image.lowlevel.inflate_state`), with a zlib of another make between two blocks of a raw stream
 (:mod:`ckpt.image.lowlevel.inflating`). Any other one has a window and tables that its library gives to nobody; it is refused
 by name.
 
@@ -31,10 +32,12 @@ from types import MethodDescriptorType
 from typing import Any
 
 from ckpt.compat.accelerators import BZ2, LZMA
-from ckpt.image.lowlevel import inflating
+from ckpt.image.errors import RestoreError
+from ckpt.image.lowlevel import inflate_state, inflating
 
 __all__ = [
     "Deflating",
+    "go_on_with",
     "make_ended",
     "make_finished",
     "reduce_decompressor",
@@ -203,8 +206,11 @@ _NAMES = {BZ2: "bz2.BZ2Decompressor", LZMA: "lzma.LZMADecompressor"}
 def reduce_decompressor(pickler: Any, obj: Any) -> Any:
     """The reducer for decompressors. Raises PicklingError in the middle of a stream."""
     module = type(obj).__module__
-    if not obj.eof and module == "zlib" and (window := inflating.window_of(obj)) is not None:
-        return inflating.make_inflating, (window,)
+    if not obj.eof and module == "zlib":
+        if (state := inflate_state.state_of(obj)) is not None:
+            return go_on_with, (tuple(state),)
+        if (window := inflating.window_of(obj)) is not None:
+            return inflating.make_inflating, (window,)
     if not obj.eof:
         name = _NAMES.get(module, "zlib.decompressobj")
         raise PicklingError(
@@ -224,6 +230,17 @@ def _is_released(obj: Any) -> bool:
     except ValueError:
         return True
     return False
+
+
+def go_on_with(parts: tuple[Any, ...]) -> Any:
+    """A decompressor of zlib in the middle of its stream. Raises RestoreError."""
+    made = inflate_state.make_with_state(inflate_state.InflateState(*parts))
+    if made is None:
+        raise RestoreError(
+            "a stream of zlib.decompressobj cannot be continued with the zlib of this machine; restart where the image was "
+            "taken"
+        )
+    return made
 
 
 def make_ended(module: str, unused: bytes, detail: int) -> Any:

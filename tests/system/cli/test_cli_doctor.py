@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.system, pytest.mark.turns(12)]
 LONG_S = 120.0
 
 TROUBLED = """
-    import array, os, socket, sqlite3, subprocess, threading, time, weakref, zlib
+    import array, os, socket, sqlite3, subprocess, threading, time, weakref, bz2
 
-    unpacker = zlib.decompressobj()
+    unpacker = bz2.BZ2Decompressor()
     database = sqlite3.connect(":memory:"); database.execute("CREATE TEMP TABLE t (n)"); database.commit()
     os.mkfifo("line"); raw = os.open("line", os.O_RDWR); again = os.open(__file__, os.O_RDONLY)
     worker = threading.Thread(target=threading.Event().wait, args=(600,), daemon=True, name="worker")
@@ -306,12 +306,12 @@ def test_a_program_that_fails_or_is_over_at_once_is_not_called_healthy(
 
 def test_several_ranks_and_a_module(tmp_path: Path) -> None:
     text = """
-        import time, zlib
+        import time, bz2
         import ckpt
 
         comm = ckpt.enable()
         if comm.rank == 1:
-            unpacker = zlib.decompressobj()
+            unpacker = bz2.BZ2Decompressor()
         while True:
             comm.allreduce(1)
             time.sleep(0.005)

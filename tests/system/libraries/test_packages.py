@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.system, pytest.mark.turns(8)]
 Start = Callable[..., Job]
 
 PROGRAM = """
-    import os, sys, time, zlib
+    import os, sys, time, bz2
 
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.insert(0, here + "/site-packages")
@@ -23,7 +23,7 @@ PROGRAM = """
 
     def work():
         good.settings["level"] = bad.level = 2
-        bad.unpacker = zlib.decompressobj()
+        bad.unpacker = bz2.BZ2Decompressor()
         odd.level, odd.source = 2, iter("abc")
         open(here + "/ready", "w").close()
         while not os.path.exists(here + "/go"):

@@ -435,11 +435,11 @@ def logged(tmp_path: Path, name: str) -> list[object]:
 def test_a_package_of_which_something_cannot_be_saved_starts_anew_as_a_whole(tmp_path: Path) -> None:
     """That it is set up would be worse to know than nothing, without what was set up."""
     library = """
-        import zlib
+        import bz2
         is_set_up, packer = False, None
         def set_up():
             global is_set_up, packer
-            is_set_up, packer = True, zlib.decompressobj()
+            is_set_up, packer = True, bz2.BZ2Decompressor()
         def use():
             if not is_set_up:
                 set_up()
@@ -451,7 +451,7 @@ def test_a_package_of_which_something_cannot_be_saved_starts_anew_as_a_whole(tmp
         driver_tick()
         print(lib.use())
     """
-    assert after_restart(tmp_path, library, program) == "Decompress\n"
+    assert after_restart(tmp_path, library, program) == "BZ2Decompressor\n"
     ((left_out,),) = logged(tmp_path, "left_out")
     assert (left_out["kind"], left_out["package"], left_out["variables"]) == (
         "unsaved",
@@ -465,8 +465,8 @@ def test_a_variable_that_a_running_function_works_with_is_not_left_out(tmp_path:
     place = tmp_path / "site-packages" / "lib"
     place.mkdir(parents=True)
     (place / "__init__.py").write_text(
-        "import zlib\npacker = None\ndef work(tick):\n    global packer\n"
-        "    packer = zlib.decompressobj()\n    tick()\n    packer = 1\n"
+        "import bz2\npacker = None\ndef work(tick):\n    global packer\n"
+        "    packer = bz2.BZ2Decompressor()\n    tick()\n    packer = 1\n"
     )
     assert "lib.packer" in image_failure(tmp_path, LIBRARY_START + "import lib\nlib.work(driver_tick)\n")
 
@@ -474,11 +474,11 @@ def test_a_variable_that_a_running_function_works_with_is_not_left_out(tmp_path:
 def test_a_package_at_work_that_cannot_be_saved_burns_no_round(tmp_path: Path) -> None:
     """The running function has nothing to do with the variable."""
     library = """
-        import zlib
+        import bz2
         packer = None
         def begin():
             global packer
-            packer = zlib.decompressobj()
+            packer = bz2.BZ2Decompressor()
         def work(tick):
             begin()
             tick()

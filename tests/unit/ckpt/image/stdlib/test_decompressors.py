@@ -1,4 +1,5 @@
-"""zlib, bz2, lzma: a decompressor by itself is saved when it has met the end of its stream, and refused by name before."""
+"""bz2, lzma: a decompressor by itself is saved when it has met the end of its stream, and refused by name before. Those of
+zlib are saved in the middle of a stream, too (test_inflate_state.py)."""
 
 from __future__ import annotations
 
@@ -58,9 +59,7 @@ def test_one_whose_memory_has_been_released() -> None:
     assert tells(copy_of(ended)) == tells(ended)
 
 
-@pytest.mark.parametrize(
-    "kind, fed", [(kind, fed) for kind in KINDS for fed in (0, 40) if (kind, fed) != ("raw", 0)]
-)
+@pytest.mark.parametrize("kind, fed", [(kind, fed) for kind in ("bz2", "xz", "lzma") for fed in (0, 40)])
 def test_one_in_the_middle_of_a_stream_is_named_with_a_remedy(kind: str, fed: int) -> None:
     packed, make = KINDS[kind]
     begun = make()
