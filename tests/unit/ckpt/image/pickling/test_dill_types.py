@@ -23,7 +23,6 @@ REFUSED = {
     # the position is known to C alone
     "LineIteratorType": "cannot pickle 'line_iterator' object",
     "PositionsIteratorType": "cannot pickle 'positions_iterator' object",
-    "ZlibDecompressType": "a decompressor (zlib.decompressobj) in the middle of its stream",
     # only with fork: they are used up to find their state
     "CallableIteratorType": "cannot be saved without fork",
     "SREScannerType": "cannot be saved without fork",
