@@ -113,14 +113,16 @@ def Get_address(location: Any) -> int:
 
     Where several processes are this rank (`--redundancy`) and a dynamic window is open, it is a number that is the same in
     all of them."""
+    from ckpt.mpi.datatypes.addresses import tell  # few programs ask: a rank starts without it
+
     engine = worlds.engine()
     with engine.lock:
-        return engine.windows.tell_address(location)
+        return tell(engine.windows, location)
 
 
 def _remembered(address: int, nbytes: int) -> set[int]:
-    found: set[int] = worlds.engine().windows.addresses.present(address, nbytes)
-    return found
+    addresses = worlds.engine().windows.addresses
+    return set() if addresses is None else addresses.present(address, nbytes)
 
 
 remembered.append(_remembered)

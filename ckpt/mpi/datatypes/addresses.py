@@ -121,6 +121,14 @@ class _Kept:
         return None if sys.getrefcount(self._owner) == 2 else self._owner  # the attribute, and the argument
 
 
+def tell(windows: Any, location: Any) -> int:
+    """What the program is told as the address of a buffer. `windows`: of its rank (ckpt/mpi/engine/windows.py)."""
+    if windows.addresses is None:
+        windows.addresses = Addresses()
+    told: int = windows.addresses.tell(location, is_number=windows.tells_numbers)
+    return told
+
+
 def _reference(owner: Any) -> Callable[[], Any]:
     try:
         return weakref.ref(owner)

@@ -38,7 +38,6 @@ from ckpt.mpi.base.errors import (
 from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.process import process_state
 from ckpt.mpi.base.progress import Buffer, Placed, Progress
-from ckpt.mpi.datatypes.addresses import Addresses
 from ckpt.mpi.engine.failures import FailedRanks, raise_if_pending
 from ckpt.mpi.engine.imports import Imports, take_over
 from ckpt.mpi.engine.matching import Channel, Context, Matcher
@@ -168,7 +167,7 @@ class Engine:
         self.token = 0
         self.count = FIRST_COUNT
         self.imports = Imports()
-        self.windows = Windows(Addresses())
+        self.windows = Windows()
         self.spawns: Spawns | None = None
         """Processes that this rank starts, or that have started it; None: there were none."""
         self.one_host = False
@@ -206,7 +205,7 @@ class Engine:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         process_state().adopt(state.pop("process"))
-        self.windows = Windows(Addresses())  # for an image that has none
+        self.windows = Windows()  # for an image that has none
         self.one_host = False  # the same
         self.spawns = None  # the same
         for name, value in state.items():

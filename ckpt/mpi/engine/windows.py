@@ -53,11 +53,11 @@ class Windows:
 
     __slots__ = ("addresses", "awaited", "direct", "disk", "early", "open", "ordered", "refusal")
 
-    def __init__(self, addresses: Any = None) -> None:
+    def __init__(self) -> None:
         self.open: dict[int, Window] = {}
         self.early: dict[int, list[tuple[int, bytes]]] = {}
-        self.addresses = addresses
-        """What the program was told of addresses: `Addresses` (ckpt/mpi/datatypes/addresses.py)."""
+        self.addresses: Any = None
+        """What the program was told of addresses (ckpt/mpi/datatypes/addresses.py); None: nothing."""
         self.awaited = 0
         self.direct: Any = None
         """What reads the memory of other processes (ckpt/mpi/rma/direct.py). Not part of the image."""
@@ -73,7 +73,8 @@ class Windows:
         return {name: getattr(self, name) for name in ("addresses", "awaited", "early", "open")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["addresses"])  # type: ignore[misc]
+        self.__init__()  # type: ignore[misc]
+        self.addresses = state["addresses"]
         self.awaited, self.early, self.open = state["awaited"], state["early"], state["open"]
 
     def on_message(self, src: int, data: Buffer) -> None:
@@ -100,11 +101,10 @@ class Windows:
         """Tell world rank `src` what came of its request."""
         self.open[envelope.unpack(data)[3]].changed(src, data, failure)
 
-    def tell_address(self, location: Any) -> int:
-        """What the program is told as the address of a buffer: a number, where several processes are this rank and it may
-        become a displacement."""
-        is_number = self.ordered is not None and any(each.is_dynamic for each in self.open.values())
-        return int(self.addresses.tell(location, is_number=is_number))
+    @property
+    def tells_numbers(self) -> bool:
+        """Several processes are this rank, and what it is told of addresses may become a displacement."""
+        return self.ordered is not None and any(each.is_dynamic for each in self.open.values())
 
     def add(self, window: Window) -> None:
         """Open a window, and handle the messages that came before."""

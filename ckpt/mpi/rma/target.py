@@ -109,7 +109,9 @@ class Target:
         """The present addresses that an address may mean: those of what was told to be there, and itself, if this process
         alone is the rank."""
         windows = self.window.engine.windows
-        found: set[int] = windows.addresses.present(address, nbytes)
+        found: set[int] = (
+            windows.addresses.present(address, nbytes) if windows.addresses is not None else set()
+        )
         return found if windows.ordered is not None or address in TOLD_NUMBERS else found | {address}
 
     def _tell_place(self, origin: int) -> None:

@@ -27,6 +27,7 @@ from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.comm.communicator import Intracomm, self_of
 from ckpt.mpi.comm.guard import guard_all
 from ckpt.mpi.comm.unsupported import not_offered
+from ckpt.mpi.datatypes.addresses import tell
 from ckpt.mpi.datatypes.buffers import raw
 from ckpt.mpi.datatypes.memory import TOLD_NUMBERS, address_of, buffer_type, finders
 from ckpt.mpi.datatypes.op import prepare
@@ -106,7 +107,7 @@ class Win(Transfers, Synchronization, HasAttributes):
         state = self._alive()
         with state.engine.lock:
             _pieces(state).attach(memory)
-            state.engine.windows.tell_address(memory)
+            tell(state.engine.windows, memory)
 
     def Detach(self, memory: Any) -> None:
         """Remove memory from a dynamic window. MpiException: ERR_RMA_FLAVOR, ERR_BASE (it is not attached)."""
@@ -311,8 +312,10 @@ def _memory_at(address: int, nbytes: int) -> Any:
         offset = address - address_of(memory)
         if 0 <= offset <= size - nbytes:
             return memory[offset : offset + nbytes]
-    found = worlds.engine().windows.addresses.find(address, nbytes) if address in TOLD_NUMBERS else ()
-    for owner, place in found:
+    addresses = worlds.engine().windows.addresses
+    for owner, place in (
+        addresses.find(address, nbytes) if addresses is not None and address in TOLD_NUMBERS else ()
+    ):
         return raw(owner)[place : place + nbytes]
     return None
 
