@@ -13,7 +13,7 @@ what belongs to their place in it. The owner is known by a weak reference, or, w
 as somebody else uses it. All of this is part of the image. A number is never told for other memory; an address may be, after
 a restart.
 
-Not here: who asks (ckpt/mpi/engine/windows.py), attached memory (ckpt/mpi/rma/exposed.py).
+Not here: who asks (ckpt/mpi/environment.py, ckpt/mpi/rma/window.py), attached memory (ckpt/mpi/rma/exposed.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Owner = tuple[Callable[[], Any], tuple[int, ...]]
 
 
 class Addresses:
-    """What one rank was told. Every method needs the engine's lock."""
+    """What one rank was told. `tell` needs the engine's lock."""
 
     __slots__ = ("_has_moved", "_kept_bytes", "_next", "_owners", "_purge_at")
 
@@ -81,7 +81,8 @@ class Addresses:
     def find(self, address: int, nbytes: int) -> list[tuple[Any, int]]:
         """(an owner of so many bytes that were told to be at this address, their place in it): one, or several owners."""
         found = []
-        for known, told in self._owners.values() if self._has_moved else ():
+        owners = list(self._owners.values()) if self._has_moved else []  # a copy: others may tell meanwhile
+        for known, told in owners:
             owner = known()
             size = 0 if owner is None else memoryview(owner).nbytes
             found += [(owner, address - first) for first in told if first <= address <= first + size - nbytes]
