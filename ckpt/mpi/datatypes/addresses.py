@@ -31,8 +31,9 @@ PAGE_BYTES = 4096
 KEPT_BYTES = 16 << 20
 """So much memory that nobody else uses may be kept."""
 
-_Owner = tuple[Callable[[], Any], tuple[int, ...]]
-"""What gives the owner, and what was told of its first byte."""
+_Owner = tuple[Callable[[], Any], tuple[int, ...], int]
+"""What gives the owner; what was told of its first byte: before the last restart, or as a number; and its address, if that
+was told since (else 0)."""
 
 
 class Addresses:
@@ -49,14 +50,17 @@ class Addresses:
         """What was told may be something else than the present address."""
 
     def __getstate__(self) -> tuple[int, list[tuple[Any, tuple[int, ...]]]]:
+        living = [(known(), told, here) for known, told, here in self._owners.values()]
         return self._next, [
-            (owner, told) for known, told in self._owners.values() if (owner := known()) is not None
+            (owner, (*told, here) if here and here not in told else told)
+            for owner, told, here in living
+            if owner is not None
         ]
 
     def __setstate__(self, state: tuple[int, list[tuple[Any, tuple[int, ...]]]]) -> None:
         self.__init__()  # type: ignore[misc]
         self._next, owners = state
-        self._owners = {id(owner): (_reference(owner), told) for owner, told in owners}
+        self._owners = {id(owner): (_reference(owner), told, 0) for owner, told in owners}
         self._has_moved = bool(owners)
 
     def tell(self, location: Any, *, is_number: bool = False) -> int:
@@ -67,34 +71,40 @@ class Addresses:
         owner, size, offset = _owner(location)
         if not size:
             return 0
-        told = self._told(owner)
+        known, told, here = self._entry(owner, size)
         if is_number:
             first = next((each for each in told if each in TOLD_NUMBERS), 0) or self._new(size)
+            told = told if first in told else (*told, first)
         else:
-            first = address_of(owner)
-        if first not in told:
-            known = _reference(owner)
-            self._purge(size if type(known) is _Kept else 0)
-            self._owners[id(owner)] = known, (*told, first)
+            first = here = address_of(owner)
+        self._owners[id(owner)] = known, told, here
         return first + offset
 
-    def find(self, address: int, nbytes: int) -> list[tuple[Any, int]]:
-        """(an owner of so many bytes that were told to be at this address, their place in it): one, or several owners."""
+    def find(self, address: int, nbytes: int, *, is_shared: bool = False) -> list[tuple[Any, int]]:
+        """(an owner of so many bytes that were told to be at this address, their place in it): one, or several owners.
+        is_shared: no address counts that this process alone has told."""
         found = []
         owners = list(self._owners.values()) if self._has_moved else []  # a copy: others may tell meanwhile
-        for known, told in owners:
+        for known, told, here in owners:
             owner = known()
             size = 0 if owner is None else memoryview(owner).nbytes
-            found += [(owner, address - first) for first in told if first <= address <= first + size - nbytes]
+            counted = told if is_shared or not here or here in told else (*told, here)
+            found += [
+                (owner, address - first) for first in counted if first <= address <= first + size - nbytes
+            ]
         return found
 
-    def present(self, address: int, nbytes: int) -> set[int]:
-        """The present addresses of so many bytes that were told to be at this address."""
-        return {address_of(owner) + place for owner, place in self.find(address, nbytes)}
+    def present(self, address: int, nbytes: int, *, is_shared: bool = False) -> set[int]:
+        """The present addresses of so many bytes that were told to be at this address. is_shared: as of `find`."""
+        return {address_of(owner) + place for owner, place in self.find(address, nbytes, is_shared=is_shared)}
 
-    def _told(self, owner: Any) -> tuple[int, ...]:
-        known, told = self._owners.get(id(owner), (lambda: None, ()))
-        return told if known() is owner else ()
+    def _entry(self, owner: Any, size: int) -> _Owner:
+        entry = self._owners.get(id(owner))
+        if entry is not None and entry[0]() is owner:
+            return entry
+        known = _reference(owner)
+        self._purge(size if type(known) is _Kept else 0)
+        return known, (), 0
 
     def _new(self, size: int) -> int:
         number = self._next

@@ -109,10 +109,11 @@ class Target:
         """The present addresses that an address may mean: those of what was told to be there, and itself, if this process
         alone is the rank."""
         windows = self.window.engine.windows
-        found: set[int] = (
-            windows.addresses.present(address, nbytes) if windows.addresses is not None else set()
-        )
-        return found if windows.ordered is not None or address in TOLD_NUMBERS else found | {address}
+        is_shared = windows.ordered is not None
+        found: set[int] = set()
+        if windows.addresses is not None:
+            found = windows.addresses.present(address, nbytes, is_shared=is_shared)
+        return found if is_shared or address in TOLD_NUMBERS else found | {address}
 
     def _tell_place(self, origin: int) -> None:
         """Tell an origin where the memory is, if it may read it itself."""

@@ -140,7 +140,7 @@ LINKED = """
         return address
     tails = comm.allgather((rank, new(0)))
     heads, found = tuple(tails), np.zeros(3, "q")
-    for step in range(12):
+    for step in range(20):
         end(step)
         win.Attach(scrap)
         target, at = tails[(rank + step) % size]

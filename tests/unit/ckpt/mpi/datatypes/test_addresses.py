@@ -106,7 +106,7 @@ def test_who_asks_for_much_memory_in_turn_does_not_make_the_rank_larger(make: An
     for _ in range(8):
         addresses.tell(make(10 << 20))
     assert (
-        sum(memoryview(known()).nbytes for known, _ in addresses._owners.values() if known() is not None)
+        sum(memoryview(known()).nbytes for known, *_ in addresses._owners.values() if known() is not None)
         < 1000
     )
     assert len(addresses._owners) < 100 and all(id(each) in addresses._owners for each in kept)
@@ -131,6 +131,16 @@ def test_what_was_told_leads_to_the_memory_also_after_a_restart() -> None:
     assert again.find(gone, 1) == []
     assert again.tell(memory_again) == address_of(memory_again) and number(again, plain_again) == told[1]
     assert number(again, memory) > max(gone, told[1])
+
+
+def test_where_processes_are_one_rank_no_address_counts_that_one_of_them_has_told() -> None:
+    addresses, memory = Addresses(), np.arange(4.0)
+    told, numbered = addresses.tell(memory), number(addresses, memory)
+    assert addresses.find(told, 32) == [(memory, 0)] and addresses.find(told, 32, is_shared=True) == []
+    assert addresses.find(numbered, 32, is_shared=True) == [(memory, 0)]
+    again, memory = copy.deepcopy((addresses, memory))  # all of them have this image
+    for each in (told, numbered):
+        assert len(again.find(each + 8, 8, is_shared=True)) == 1
 
 
 def test_a_datatype_for_bottom_leads_to_its_memory_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
