@@ -132,12 +132,17 @@ class _Kept:
         return None if sys.getrefcount(self._owner) == 2 else self._owner  # the attribute, and the argument
 
 
-def tell(windows: Any, location: Any) -> int:
-    """What the program is told as the address of a buffer. `windows`: of its rank (ckpt/mpi/engine/windows.py)."""
+def addresses_of(windows: Any) -> Addresses:
+    """What the rank of these windows (ckpt/mpi/engine/windows.py) was told."""
     if windows.addresses is None:
         windows.addresses = Addresses()
-    told: int = windows.addresses.tell(location, is_number=windows.tells_numbers)
-    return told
+    found: Addresses = windows.addresses
+    return found
+
+
+def tell(windows: Any, location: Any) -> int:
+    """What the program is told as the address of a buffer."""
+    return addresses_of(windows).tell(location, is_number=windows.tells_numbers)
 
 
 def _reference(owner: Any) -> Callable[[], Any]:

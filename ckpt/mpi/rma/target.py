@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ckpt.mpi.base.errors import ERR_INTERN, ERR_PROC_FAILED, ERR_TYPE, MpiException
 from ckpt.mpi.base.progress import Buffer
+from ckpt.mpi.datatypes.addresses import addresses_of
 from ckpt.mpi.datatypes.buffers import BufferSpec
 from ckpt.mpi.datatypes.memory import TOLD_NUMBERS
 from ckpt.mpi.datatypes.op import combine_predefined
@@ -110,9 +111,7 @@ class Target:
         alone is the rank."""
         windows = self.window.engine.windows
         is_shared = windows.ordered is not None
-        found: set[int] = set()
-        if windows.addresses is not None:
-            found = windows.addresses.present(address, nbytes, is_shared=is_shared)
+        found = addresses_of(windows).present(address, nbytes, is_shared=is_shared)
         return found if is_shared or address in TOLD_NUMBERS else found | {address}
 
     def _tell_place(self, origin: int) -> None:

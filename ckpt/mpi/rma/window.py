@@ -27,7 +27,7 @@ from ckpt.mpi.base.null_handles import NULL_PART
 from ckpt.mpi.comm.communicator import Intracomm, self_of
 from ckpt.mpi.comm.guard import guard_all
 from ckpt.mpi.comm.unsupported import not_offered
-from ckpt.mpi.datatypes.addresses import tell
+from ckpt.mpi.datatypes.addresses import addresses_of, tell
 from ckpt.mpi.datatypes.buffers import raw
 from ckpt.mpi.datatypes.memory import TOLD_NUMBERS, address_of, buffer_type, finders
 from ckpt.mpi.datatypes.op import prepare
@@ -312,10 +312,8 @@ def _memory_at(address: int, nbytes: int) -> Any:
         offset = address - address_of(memory)
         if 0 <= offset <= size - nbytes:
             return memory[offset : offset + nbytes]
-    addresses = worlds.engine().windows.addresses
-    for owner, place in (
-        addresses.find(address, nbytes) if addresses is not None and address in TOLD_NUMBERS else ()
-    ):
+    if address in TOLD_NUMBERS and (found := addresses_of(worlds.engine().windows).find(address, nbytes)):
+        owner, place = found[0]  # a number belongs to one piece of memory
         return raw(owner)[place : place + nbytes]
     return None
 
