@@ -32,7 +32,7 @@ packages:
 	.ci/run packages
 
 # Made again when what is installed may have changed: the dependencies or the C module.
-$(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wildcard ckpt/*/*.c ckpt/*/*.h ckpt/*/*/*.c ckpt/*/*/*.h ckpt/*/*/*/*.c ckpt/*/*/*/*.h transport/*/*.c transport/*/*.h)
+$(READY): pyproject.toml tools/setup.sh examples/tsunami/requirements.txt $(wildcard ckpt/*/*.c ckpt/*/*.h ckpt/*/*/*.c ckpt/*/*/*.h ckpt/*/*/*/*.c ckpt/*/*/*/*.h transport/*.c transport/*/*.c transport/*/*.h)
 	tools/setup.sh '$(PYTHON)' '$(VENV)'
 	@touch $@
 
@@ -77,5 +77,5 @@ soak: $(READY)
 	$(BIN)/python -m tests.soak
 
 clean:
-	rm -rf '$(VENV)' .venv-3.* build *.egg-info ckpt/*/*/*.so transport/*/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
+	rm -rf '$(VENV)' .venv-3.* build *.egg-info ckpt/*/*/*.so transport/*.so transport/*/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

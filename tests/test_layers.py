@@ -74,7 +74,7 @@ PURE = {
     "ckpt.undo": "errors path_table records recorder",
     "ckpt.undo.selection": "patterns",
     "ckpt.undo.planning": "across_hosts before_images moves plan planned",
-    "ckpt.transport": "errors jsontext namedtuples records",
+    "ckpt.transport": "errors integers jsontext namedtuples records",
     "ckpt.transport.protocol": "batches config endpoint events frames ledger link rangeset simulation state timeout "
     "units watch window",
 }

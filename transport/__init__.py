@@ -5,6 +5,7 @@
     wires/       what carries frames: ZeroMQ, rings of shared memory, the memory of the sender; injected faults
     boards/      memory in which members of a group on one host show what they contribute to a collective
     records, namedtuples, jsontext   classes that are defined fast; JSON that another process has written
+    integers, _integers   slots that hold numbers, which C reads where they lie
     finder       modules of this package, found fast
     errors       the exceptions
 

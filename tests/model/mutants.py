@@ -134,8 +134,9 @@ _add(
         (
             LINK,
             "        return common.epoch, ledger.rx, window\n",
-            """        old = self.counts.get("stamp", common.epoch)
-        self.counts["stamp"] = common.epoch
+            """        # a counter that stays 0 keeps it
+        old = self.counts.invalid_acks - 1 if self.counts.invalid_acks else common.epoch
+        self.counts.invalid_acks = common.epoch + 1
         return old, ledger.rx, window
 """,
         ),
@@ -226,8 +227,8 @@ _add(
         "sequence numbers",
         (
             LINK,
-            '            self.counts["duplicates"] += 1\n',
-            '            self.counts["duplicates"] += 1\n            return\n',
+            "            self.counts.duplicates += 1\n",
+            "            self.counts.duplicates += 1\n            return\n",
         ),
         (LINK, "        if flags & ANSWER:\n            self.answer()\n", ""),
     ),

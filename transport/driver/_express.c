@@ -549,7 +549,7 @@ static int may_look(Hot *hot, long long at_ns)
     if (!IS(common, COMMON) || !is_free(hot) || PORT(hot, PORT_PENDING) != Py_False) return 0;
     if (at_ns - value(&reading, PORT(hot, PORT_CHECKED)) >= CONTROL_EVERY_NS || reading.bad) return 0;
     int is_flushed = empty_list(GET(common, COMMON_dirty)) && GET(common, COMMON_flush_due) == Py_False ? 1 : flush(hot);
-    return is_flushed > 0 ? NUMBER(common, COMMON_deadline_ns) > at_ns && !reading.bad : is_flushed;
+    return is_flushed > 0 ? NUMBER(common, COMMON_deadline_ns) > at_ns : is_flushed;
 }
 
 /* A look has found something.  0, or -1 with an exception. */
@@ -601,7 +601,9 @@ static PyObject *hot_consumed(PyObject *self, PyObject *const *args, Py_ssize_t 
 static PyObject *hot_base(PyObject *self, PyObject *dst)
 {
     PyObject *base = express_base(&((Hot *)self)->core, dst);
-    return base ? base : PyObject_CallOneArg(((Hot *)self)->slow_base, dst);
+    if (base) return base;
+    PyErr_Clear();
+    return PyObject_CallOneArg(((Hot *)self)->slow_base, dst);
 }
 
 /* ---- for tests ------------------------------------------------------------------------------------------------------------- */
@@ -706,13 +708,15 @@ static PyObject *get_taken(PyObject *self, void *Py_UNUSED(closure)) { return Py
 static const struct {
     enum express_class cls;
     const char *name;
+    int kind;
 } slot_names[SLOT_COUNT] = {
-#define EXPRESS_TEXT(cls, name) {cls, #name},
-    EXPRESS_SLOTS(EXPRESS_TEXT)};
+#define EXPRESS_OBJECT(cls, name) {cls, #name, T_OBJECT_EX},
+#define EXPRESS_NUMBER(cls, name) {cls, #name, T_LONGLONG},
+    EXPRESS_SLOTS(EXPRESS_OBJECT, EXPRESS_NUMBER)};
 
 static const char *const homes[EXPRESS_CLASSES][2] = {
-    {"endpoint", "Endpoint"}, {"link", "LinkContext"}, {"link", "Link"},   {"window", "SendWindow"},
-    {"ledger", "Ledger"},     {"timeout", "Timeout"},  {"units", "Batch"}, {"units", "Large"},       {"units", "Fragment"},
+    {"endpoint", "Endpoint"}, {"link", "LinkContext"}, {"link", "Link"},   {"link", "Counts"}, {"window", "SendWindow"},
+    {"ledger", "Ledger"},     {"timeout", "Timeout"},  {"units", "Batch"}, {"units", "Large"}, {"units", "Fragment"},
     {"ledger", "Placed"},
 };
 
@@ -727,7 +731,8 @@ static int learn_classes(void)
         if (!express_classes[cls]) return -1;
     }
     for (int slot = 0; slot < SLOT_COUNT; slot++) {
-        express_offsets[slot] = slot_of((PyObject *)express_classes[slot_names[slot].cls], slot_names[slot].name);
+        PyObject *cls = (PyObject *)express_classes[slot_names[slot].cls];
+        express_offsets[slot] = slot_of_kind(cls, slot_names[slot].name, slot_names[slot].kind);
         if (express_offsets[slot] < 0) return -1;
     }
     return 0;

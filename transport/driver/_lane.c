@@ -83,11 +83,11 @@ static int learn_slots(Lane *lane, PyObject *windows)
         return -1;
     }
     PyObject *type = (PyObject *)Py_TYPE(window);
-    if ((lane->queue = slot_of(type, "queue")) < 0 || (lane->queued = slot_of(type, "queued")) < 0 ||
-        (lane->tx = slot_of(type, "tx")) < 0 || (lane->clean = slot_of(type, "clean")) < 0 ||
-        (lane->sealed_charge = slot_of(type, "sealed_charge")) < 0 ||
-        (lane->sent_charge = slot_of(type, "sent_charge")) < 0 ||
-        (lane->acked_charge = slot_of(type, "acked_charge")) < 0)
+    if ((lane->queue = slot_of(type, "queue")) < 0 || (lane->clean = slot_of(type, "clean")) < 0 ||
+        (lane->queued = number_slot_of(type, "queued")) < 0 || (lane->tx = number_slot_of(type, "tx")) < 0 ||
+        (lane->sealed_charge = number_slot_of(type, "sealed_charge")) < 0 ||
+        (lane->sent_charge = number_slot_of(type, "sent_charge")) < 0 ||
+        (lane->acked_charge = number_slot_of(type, "acked_charge")) < 0)
         return -1;
     lane->window_type = (PyTypeObject *)Py_NewRef(type);
     return 0;
@@ -133,15 +133,6 @@ failed:
     return NULL;
 }
 
-/* Return the value of a slot; -1 if it is not an int that fits into a long long (which does not happen). */
-static inline long long number(PyObject *window, Py_ssize_t offset)
-{
-    PyObject *value = SLOT(window, offset);
-    if (!value || !PyLong_CheckExact(value)) return -1;
-    int overflow;
-    return PyLong_AsLongLongAndOverflow(value, &overflow);
-}
-
 static PyObject *lane_open(PyObject *self, PyObject *dst, Py_ssize_t size)
 {
     Lane *lane = (Lane *)self;
@@ -151,13 +142,12 @@ static PyObject *lane_open(PyObject *self, PyObject *dst, Py_ssize_t size)
         return NULL;
     }
     if (!Py_IS_TYPE(window, lane->window_type) || SLOT(window, lane->clean) != Py_False || size > lane->large) return NULL;
-    long long queued = number(window, lane->queued), tx = number(window, lane->tx);
+    long long queued = NUMBER_SLOT(window, lane->queued);
     PyObject *queue = SLOT(window, lane->queue);
-    if (queued < 0 || tx < 0 || !queue || !PyList_CheckExact(queue)) return NULL;
-    if (queued + size + lane->overhead >= lane->coalesce) return NULL;
-    if (!(tx & lane->mask)) {
-        long long sealed = number(window, lane->sealed_charge), sent = number(window, lane->sent_charge);
-        if (queued + sealed + sent - number(window, lane->acked_charge) > lane->backlog) return NULL;
+    if (!queue || !PyList_CheckExact(queue) || queued + size + lane->overhead >= lane->coalesce) return NULL;
+    if (!(NUMBER_SLOT(window, lane->tx) & lane->mask)) {
+        long long sealed = NUMBER_SLOT(window, lane->sealed_charge), sent = NUMBER_SLOT(window, lane->sent_charge);
+        if (queued + sealed + sent - NUMBER_SLOT(window, lane->acked_charge) > lane->backlog) return NULL;
     }
     /* the last step, so that no other code runs between this check and the append */
     PyObject *locked = PyObject_CallNoArgs(lane->locked);
@@ -170,15 +160,9 @@ static int lane_append(PyObject *self, PyObject *window, PyObject *message)
 {
     Lane *lane = (Lane *)self;
     long long size = (long long)PyBytes_GET_SIZE(message);
-    PyObject *tx = PyLong_FromLongLong(number(window, lane->tx) + 1);
-    PyObject *queued = PyLong_FromLongLong(number(window, lane->queued) + size + lane->overhead);
-    if (!tx || !queued || PyList_Append(SLOT(window, lane->queue), message)) {
-        Py_XDECREF(tx);
-        Py_XDECREF(queued);
-        return -1;
-    }
-    Py_SETREF(SLOT(window, lane->tx), tx);
-    Py_SETREF(SLOT(window, lane->queued), queued);
+    if (PyList_Append(SLOT(window, lane->queue), message)) return -1;
+    NUMBER_SLOT(window, lane->tx) += 1;
+    NUMBER_SLOT(window, lane->queued) += size + lane->overhead;
     return 0;
 }
 

@@ -8,35 +8,36 @@
 
 #include <stdint.h>
 
-/* The classes of the protocol, and the slots of them that are read or written. */
-enum express_class { ENDPOINT, COMMON, LINK, WINDOW, LEDGER, TIMEOUT, BATCH, LARGE, FRAGMENT, PLACED, EXPRESS_CLASSES };
+/* The classes of the protocol, and the slots of them that are read or written: X has objects, N numbers (integers.py). */
+enum express_class { ENDPOINT, COMMON, LINK, COUNTS, WINDOW, LEDGER, TIMEOUT, BATCH, LARGE, FRAGMENT, PLACED, EXPRESS_CLASSES };
 
-#define EXPRESS_SLOTS(X)                                                                                                           \
-    X(ENDPOINT, _allocate) X(ENDPOINT, _clock_ns) X(ENDPOINT, _fresh) X(ENDPOINT, _frozen) X(ENDPOINT, _zombie) X(ENDPOINT, _links)                      \
-    X(ENDPOINT, _windows) X(ENDPOINT, _common) X(ENDPOINT, _self_window)                                                         \
-    X(COMMON, ack_bytes) X(COMMON, ack_delay_ns) X(COMMON, burst_bytes) X(COMMON, checksum_payload) X(COMMON, deadline_ns)       \
-    X(COMMON, dirty) X(COMMON, epoch) X(COMMON, floor) X(COMMON, flush_due) X(COMMON, hungry_floor) X(COMMON, tight)             \
-    X(COMMON, update_bytes)                                                                                                      \
-    X(LINK, _ack_at) X(LINK, _ack_due) X(LINK, _acked_charge) X(LINK, _ident) X(LINK, _probe_due) X(LINK, _rto_at)               \
-    X(LINK, _silence_reported) X(LINK, _waiting_since_ns) X(LINK, counts) X(LINK, heard_ns) X(LINK, incarnation)                 \
-    X(LINK, ledger) X(LINK, paused) X(LINK, peer_epoch) X(LINK, reachable) X(LINK, timeout) X(LINK, timeouts) X(LINK, window)    \
-    X(WINDOW, acked_charge) X(WINDOW, base) X(WINDOW, clean) X(WINDOW, current) X(WINDOW, edge) X(WINDOW, flight)                \
-    X(WINDOW, flight_charge) X(WINDOW, fragment) X(WINDOW, order) X(WINDOW, pipeline) X(WINDOW, queue) X(WINDOW, queued)         \
-    X(WINDOW, resend) X(WINDOW, sealed) X(WINDOW, sealed_charge) X(WINDOW, sent_charge)                                          \
-    X(WINDOW, top_order) X(WINDOW, tx) X(WINDOW, unacked)                                                                        \
-    X(LEDGER, arrived) X(LEDGER, credit) X(LEDGER, delivered_charge) X(LEDGER, early) X(LEDGER, inbox) X(LEDGER, offered)        \
-    X(LEDGER, partials) X(LEDGER, rx) X(LEDGER, unconsumed)                                                                      \
-    X(TIMEOUT, _initial_ns) X(TIMEOUT, _max_ns) X(TIMEOUT, _min_ns) X(TIMEOUT, _var_ns) X(TIMEOUT, backoff) X(TIMEOUT, srtt_ns)  \
-    X(BATCH, charge) X(BATCH, end) X(BATCH, first) X(BATCH, messages) X(BATCH, order) X(BATCH, sends) X(BATCH, sent_ns)          \
-    X(BATCH, state)                                                                                                              \
-    X(LARGE, charge) X(LARGE, cursor) X(LARGE, data) X(LARGE, end) X(LARGE, first) X(LARGE, payload) X(LARGE, pieces)            \
-    X(LARGE, size)                                                                                                               \
-    X(FRAGMENT, charge) X(FRAGMENT, large) X(FRAGMENT, offset) X(FRAGMENT, order) X(FRAGMENT, sends) X(FRAGMENT, sent_ns)        \
-    X(FRAGMENT, state)                                                                                                           \
+#define EXPRESS_SLOTS(X, N)                                                                                                        \
+    X(ENDPOINT, _allocate) X(ENDPOINT, _fresh) X(ENDPOINT, _frozen) X(ENDPOINT, _zombie) X(ENDPOINT, _links)                     \
+    X(ENDPOINT, _windows) X(ENDPOINT, _common) X(ENDPOINT, _self_window) N(ENDPOINT, _clock_ns)                                  \
+    X(COMMON, checksum_payload) X(COMMON, dirty) X(COMMON, flush_due) X(COMMON, tight) N(COMMON, ack_bytes)                      \
+    N(COMMON, ack_delay_ns) N(COMMON, burst_bytes) N(COMMON, deadline_ns) N(COMMON, epoch) N(COMMON, floor)                      \
+    N(COMMON, hungry_floor) N(COMMON, update_bytes)                                                                              \
+    X(LINK, _ident) X(LINK, _probe_due) X(LINK, _silence_reported) X(LINK, counts) X(LINK, ledger) X(LINK, paused)               \
+    X(LINK, reachable) X(LINK, timeout) X(LINK, window) N(LINK, _ack_at) N(LINK, _ack_due) N(LINK, _acked_charge)                \
+    N(LINK, _rto_at) N(LINK, _waiting_since_ns) N(LINK, heard_ns) N(LINK, incarnation) N(LINK, peer_epoch) N(LINK, timeouts)     \
+    N(COUNTS, acks_received) N(COUNTS, acks_sent) N(COUNTS, frames_received) N(COUNTS, frames_sent)                              \
+    X(WINDOW, clean) X(WINDOW, current) X(WINDOW, flight) X(WINDOW, queue) X(WINDOW, resend) X(WINDOW, sealed)                   \
+    X(WINDOW, unacked) N(WINDOW, acked_charge) N(WINDOW, base) N(WINDOW, edge) N(WINDOW, flight_charge) N(WINDOW, fragment)      \
+    N(WINDOW, order) N(WINDOW, pipeline) N(WINDOW, queued) N(WINDOW, sealed_charge) N(WINDOW, sent_charge)                       \
+    N(WINDOW, top_order) N(WINDOW, tx)                                                                                           \
+    X(LEDGER, early) X(LEDGER, inbox) X(LEDGER, partials) N(LEDGER, arrived) N(LEDGER, credit) N(LEDGER, delivered_charge)       \
+    N(LEDGER, offered) N(LEDGER, rx) N(LEDGER, unconsumed)                                                                       \
+    N(TIMEOUT, _initial_ns) N(TIMEOUT, _max_ns) N(TIMEOUT, _min_ns) N(TIMEOUT, _var_ns) N(TIMEOUT, backoff) N(TIMEOUT, srtt_ns)  \
+    X(BATCH, messages) N(BATCH, charge) N(BATCH, end) N(BATCH, first) N(BATCH, order) N(BATCH, sends) N(BATCH, sent_ns)          \
+    N(BATCH, state)                                                                                                              \
+    X(LARGE, data) X(LARGE, payload) X(LARGE, pieces) N(LARGE, charge) N(LARGE, cursor) N(LARGE, end) N(LARGE, first)            \
+    N(LARGE, size)                                                                                                               \
+    X(FRAGMENT, large) N(FRAGMENT, charge) N(FRAGMENT, offset) N(FRAGMENT, order) N(FRAGMENT, sends) N(FRAGMENT, sent_ns)        \
+    N(FRAGMENT, state)                                                                                                           \
     X(PLACED, head) X(PLACED, spot) X(PLACED, total)
 
 #define EXPRESS_NAME(cls, name) cls##_##name,
-enum express_slot { EXPRESS_SLOTS(EXPRESS_NAME) SLOT_COUNT };
+enum express_slot { EXPRESS_SLOTS(EXPRESS_NAME, EXPRESS_NAME) SLOT_COUNT };
 
 extern PyTypeObject *express_classes[EXPRESS_CLASSES];
 extern Py_ssize_t express_offsets[SLOT_COUNT];
@@ -134,7 +135,7 @@ int express_accept_remote(const Express *express, const Incoming *frame, PyObjec
 /* Endpoint.consumed: 1; 0: it is another case, and nothing has changed. */
 int express_consumed(const Express *express, PyObject *src, PyObject *nbytes, PyObject *messages);
 
-/* Endpoint.base: a new reference, or NULL without an exception: it is another case. */
+/* Endpoint.base: a new reference, or NULL: it is another case, or there is no memory (with an exception). */
 PyObject *express_base(const Express *express, PyObject *dst);
 
 #endif

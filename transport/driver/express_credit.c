@@ -13,19 +13,13 @@ int express_consumed(const Express *express, PyObject *src, PyObject *nbytes, Py
     long long charge = value(&reading, nbytes) + express->overhead * value(&reading, messages);
     long long unconsumed = NUMBER(ledger, LEDGER_unconsumed) - charge;
     long long edge = NUMBER(ledger, LEDGER_delivered_charge) + NUMBER(ledger, LEDGER_credit) - unconsumed;
-    if (reading.bad || edge - NUMBER(ledger, LEDGER_offered) >= NUMBER(common, COMMON_update_bytes) || reading.bad) return 0;
-    Changes changes = {0};
-    change(&changes, ledger, LEDGER_unconsumed, unconsumed);
-    if (changes.failed) {
-        undo(&changes);
-        return 0;
-    }
-    store(&changes);
+    if (reading.bad || edge - NUMBER(ledger, LEDGER_offered) >= NUMBER(common, COMMON_update_bytes)) return 0;
+    NUMBER(ledger, LEDGER_unconsumed) = unconsumed;
     return 1;
 }
 
 PyObject *express_base(const Express *express, PyObject *dst)
 {
     PyObject *link = link_of(express, dst);
-    return link ? Py_XNewRef(GET(GET(link, LINK_window), WINDOW_base)) : NULL;
+    return link ? PyLong_FromLongLong(NUMBER(GET(link, LINK_window), WINDOW_base)) : NULL;
 }

@@ -6,7 +6,9 @@
 
 static void put_number(unsigned char **at, uint64_t number, int bytes)
 {
-    for (int i = 0; i < bytes; i++) *(*at)++ = (unsigned char)(number >> 8 * i);
+    number = htole64(number);
+    memcpy(*at, &number, (size_t)bytes);
+    *at += bytes;
 }
 
 /* ---- the parts of a frame -------------------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "../protocol/checksum.h"
 #include "express.h"
 
+#include <endian.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@
 
 /* ---- numbers -------------------------------------------------------------------------------------------------------------- */
 
-/* Numbers are read through one `Reading`, which remembers whether each was an int that fits. */
+/* Ints are read through one `Reading`, which remembers whether each was an int that fits. */
 typedef struct {
     int bad;
 } Reading;
@@ -48,48 +49,28 @@ static inline long long value(Reading *reading, PyObject *number)
     return found;
 }
 
-#define NUMBER(object, slot) value(&reading, GET(object, slot))
+/* The number in a slot that holds numbers. */
+#define NUMBER(object, slot) NUMBER_SLOT(object, express_offsets[slot])
 
-/* New values of slots, made before the first is stored. */
-enum { MOST_CHANGES = 32 };
+/* New values of numbers, none of which is stored before nothing can fail any more. */
+enum { MOST_CHANGES = 32 }; /* a frame that has come changes 25 at the most */
 typedef struct {
-    int count, failed;
+    int count;
     struct {
-        PyObject **at, *made;
+        long long *at, value;
     } each[MOST_CHANGES];
 } Changes;
 
-static inline void change(Changes *changes, PyObject *object, enum express_slot slot, long long number)
+static inline void change(Changes *changes, PyObject *object, enum express_slot slot, long long value)
 {
-    PyObject *made = PyLong_FromLongLong(number);
-    if (!made || changes->count == MOST_CHANGES) {
-        Py_XDECREF(made);
-        changes->failed = 1;
-        return;
-    }
-    changes->each[changes->count].at = &GET(object, slot);
-    changes->each[changes->count++].made = made;
+    assert(changes->count < MOST_CHANGES);
+    changes->each[changes->count].at = &NUMBER(object, slot);
+    changes->each[changes->count++].value = value;
 }
 
-static inline void undo(Changes *changes)
+static inline void store(const Changes *changes)
 {
-    while (changes->count) Py_DECREF(changes->each[--changes->count].made);
-    PyErr_Clear();
-}
-
-static inline void store(Changes *changes)
-{
-    for (int i = 0; i < changes->count; i++) Py_XSETREF(*changes->each[i].at, changes->each[i].made);
-    changes->count = 0;
-}
-
-/* The same dict of counters with one more: prepared as the new number, NULL when that cannot be. */
-static inline PyObject *counted(PyObject *counts, PyObject *name)
-{
-    if (!counts || !PyDict_CheckExact(counts)) return NULL;
-    Reading reading = {0};
-    long long number = value(&reading, PyDict_GetItemWithError(counts, name));
-    return reading.bad || PyErr_Occurred() ? NULL : PyLong_FromLongLong(number + 1);
+    for (int i = 0; i < changes->count; i++) *changes->each[i].at = changes->each[i].value;
 }
 
 static inline int empty_list(PyObject *list) { return list && PyList_CheckExact(list) && !PyList_GET_SIZE(list); }
@@ -108,7 +89,7 @@ static inline PyObject *link_of(const Express *express, PyObject *rank)
     PyObject *link = links && PyDict_CheckExact(links) ? PyDict_GetItemWithError(links, rank) : NULL;
     if (!link && PyErr_Occurred()) PyErr_Clear();
     return IS(link, LINK) && IS(GET(link, LINK_window), WINDOW) && IS(GET(link, LINK_ledger), LEDGER) &&
-                   IS(GET(link, LINK_timeout), TIMEOUT)
+                   IS(GET(link, LINK_timeout), TIMEOUT) && IS(GET(link, LINK_counts), COUNTS)
                ? link
                : NULL;
 }
@@ -138,13 +119,12 @@ static inline void request_stored(PyObject *link, PyObject *common)
 /* Has nothing come beyond what is delivered?  Then an acknowledgement has no hints. */
 static inline int has_no_hints(PyObject *ledger)
 {
-    Reading reading = {0};
     return empty_dict(GET(ledger, LEDGER_early)) && empty_dict(GET(ledger, LEDGER_partials)) &&
-           NUMBER(ledger, LEDGER_rx) == NUMBER(ledger, LEDGER_arrived) && !reading.bad;
+           NUMBER(ledger, LEDGER_rx) == NUMBER(ledger, LEDGER_arrived);
 }
 
 /* Timeout.rto_ns() where nothing has expired in a row.  `srtt`, `var`: the estimate of round trips, as it is or is about to be. */
-long long express_rto_ns(Reading *state, PyObject *timeout, long long srtt, long long var);
+long long express_rto_ns(PyObject *timeout, long long srtt, long long var);
 
 /* Nothing but a new message waits on this link, and nothing on any other. */
 int express_has_nothing_else(PyObject *link, PyObject *window, PyObject *common);
@@ -184,8 +164,8 @@ typedef struct {
 static inline uint64_t get_number(const unsigned char *at, int bytes)
 {
     uint64_t number = 0;
-    for (int i = 0; i < bytes; i++) number |= (uint64_t)at[i] << 8 * i;
-    return number;
+    memcpy(&number, at, (size_t)bytes);
+    return le64toh(number);
 }
 
 /* Read the head that a frame of so many bytes begins with: 1; 0: it is none.  Its numbers may be anything until the checksum of the whole
@@ -204,7 +184,7 @@ typedef struct {
     PyObject *entries[MOST_ACKED], *units[MOST_ACKED]; /* borrowed, the window has them; and the only unit of each */
     long long next;                /* the oldest order that is in flight after it; NEVER: none is */
     int answers;                   /* an acknowledgement is due at once */
-    PyObject *counted[2];          /* frames received, and acknowledgements alone */
+    int is_ack;                    /* the frame is an acknowledgement alone */
     Changes changes;
 } News;
 int express_settle(const Express *express, PyObject *link, const Header *header, long long messages, long long charge, long long now_ns,

@@ -8,7 +8,7 @@
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-static PyObject *name_popleft, *frames_received, *acks_received;
+static PyObject *name_popleft;
 
 /* ---- a frame that has come ------------------------------------------------------------------------------------------------- */
 
@@ -112,8 +112,7 @@ static PyObject *unit_of(PyObject *entry)
 /* Find what `ack` frees: whole entries that are in flight.  0: it is another case. */
 static int find_acked(PyObject *window, long long ack, News *news)
 {
-    Reading reading = {0};
-    PyObject *unacked = GET(window, WINDOW_unacked), *flight = GET(window, WINDOW_flight), *order, *unit;
+    PyObject *unacked = GET(window, WINDOW_unacked), *flight = GET(window, WINDOW_flight), *unit;
     if (!is_plain(window) || NUMBER(window, WINDOW_tx) < ack) return 0;
     long long end = -1, top = NUMBER(window, WINDOW_top_order);
     while (end != ack) {
@@ -122,18 +121,17 @@ static int find_acked(PyObject *window, long long ack, News *news)
         Py_XDECREF(entry); /* the deque has it */
         unit = entry ? unit_of(entry) : NULL;
         if (!unit || NUMBER(unit, UNIT(unit, state)) != FLIGHT) return 0;
-        if (PyDict_GetItemWithError(flight, GET(unit, UNIT(unit, order))) != unit) return 0;
-        if ((end = NUMBER(entry, ENTRY(entry, end))) > ack || reading.bad) return 0;
+        if ((end = NUMBER(entry, ENTRY(entry, end))) > ack) return 0;
         if (NUMBER(unit, UNIT(unit, order)) > top) top = NUMBER(unit, UNIT(unit, order));
         news->entries[news->acked] = entry;
         news->units[news->acked++] = unit;
     }
     Py_ssize_t at = 0;
     int number = 0;
-    while (PyDict_Next(flight, &at, &order, &unit) && number < news->acked && unit == news->units[number]) number++;
+    while (PyDict_Next(flight, &at, NULL, &unit) && number < news->acked && unit == news->units[number]) number++;
     if (number < news->acked) return 0; /* they were not sent in this order */
-    news->next = PyDict_GET_SIZE(flight) == news->acked ? NEVER : value(&reading, order);
-    return !reading.bad && news->next >= top; /* else a later one has arrived before it: is it lost? */
+    news->next = PyDict_GET_SIZE(flight) == news->acked ? NEVER : NUMBER(unit, UNIT(unit, order));
+    return news->next >= top; /* else a later one has arrived before it: is it lost? */
 }
 
 /* Timeout.sample. */
@@ -146,9 +144,8 @@ static void take_sample(long long *srtt, long long *var, long long rtt)
 }
 
 /* The time that the last of the freed units took; 0: none was sent once only. */
-static long long sample_of(Reading *state, const News *news, long long now_ns)
+static long long sample_of(const News *news, long long now_ns)
 {
-    Reading reading = {0};
     long long sample = 0;
     for (int i = 0; i < news->acked; i++) {
         PyObject *unit = news->units[i];
@@ -156,14 +153,12 @@ static long long sample_of(Reading *state, const News *news, long long now_ns)
         long long took = now_ns - NUMBER(unit, UNIT(unit, sent_ns));
         if (took || unit == news->entries[i]) sample = took;
     }
-    state->bad |= reading.bad;
     return sample;
 }
 
 /* SendWindow.acknowledge: what is freed, in numbers.  Returns its charge. */
-static long long free_entries(Reading *state, PyObject *window, long long ack, News *news)
+static long long free_entries(PyObject *window, long long ack, News *news)
 {
-    Reading reading = {0};
     Changes *changes = &news->changes;
     long long freed = 0, landed = 0, top = NUMBER(window, WINDOW_top_order);
     for (int i = 0; i < news->acked; i++) {
@@ -178,58 +173,58 @@ static long long free_entries(Reading *state, PyObject *window, long long ack, N
     change(changes, window, WINDOW_flight_charge, NUMBER(window, WINDOW_flight_charge) - landed);
     change(changes, window, WINDOW_base, ack);
     change(changes, window, WINDOW_top_order, top);
-    state->bad |= reading.bad;
     return freed;
 }
 
-/* Link._on_ack.  `deadline`: the time of the next timer of the port, which may become earlier.  Returns the charge that is freed. */
-static long long take_ack(Reading *state, PyObject *link, long long ack, News *news, long long now_ns, long long *deadline)
+/* Link._on_ack.  `deadline`: the time of the next timer of the port, which may become earlier.  Returns the charge that is freed;
+   -1: it is another case. */
+static long long take_ack(PyObject *link, long long ack, News *news, long long now_ns, long long *deadline)
 {
-    Reading reading = {0};
     Changes *changes = &news->changes;
     PyObject *window = GET(link, LINK_window), *timeout = GET(link, LINK_timeout);
-    long long srtt = NUMBER(timeout, TIMEOUT_srtt_ns), var = NUMBER(timeout, TIMEOUT__var_ns), sample = sample_of(&reading, news, now_ns);
-    long long freed = free_entries(&reading, window, ack, news);
+    long long srtt = NUMBER(timeout, TIMEOUT_srtt_ns), var = NUMBER(timeout, TIMEOUT__var_ns), sample = sample_of(news, now_ns);
+    long long freed = free_entries(window, ack, news);
     if (sample) take_sample(&srtt, &var, sample);
     change(changes, timeout, TIMEOUT_srtt_ns, srtt);
     change(changes, timeout, TIMEOUT__var_ns, var);
     change(changes, timeout, TIMEOUT_backoff, 0);
-    long long rto_at = news->next == NEVER ? NEVER : now_ns + express_rto_ns(&reading, timeout, srtt, var);
+    long long rto_at = news->next == NEVER ? NEVER : now_ns + express_rto_ns(timeout, srtt, var);
     if (rto_at != NEVER && NUMBER(link, LINK__rto_at) == NEVER) change(changes, link, LINK__waiting_since_ns, now_ns);
     change(changes, link, LINK__rto_at, rto_at);
     if (rto_at < *deadline) *deadline = rto_at;
-    if (PyList_GET_SIZE(GET(window, WINDOW_queue)) && GET(window, WINDOW_clean) != Py_False) reading.bad = 1;
-    state->bad |= reading.bad;
-    return freed;
+    return PyList_GET_SIZE(GET(window, WINDOW_queue)) && GET(window, WINDOW_clean) != Py_False ? -1 : freed;
 }
 
 /* ---- what it changes ------------------------------------------------------------------------------------------------------- */
 
-/* Link.on_control for the acknowledgement, which frees the entries that were found, the credit, and the flag ANSWER. */
-static void take_control(Reading *state, PyObject *link, const Header *header, long long now_ns, long long *deadline, News *news)
+/* Link.on_control for the acknowledgement, which frees the entries that were found, the credit, and the flag ANSWER.  0: it is another
+   case. */
+static int take_control(PyObject *link, const Header *header, long long now_ns, long long *deadline, News *news)
 {
-    Reading reading = {0};
     Changes *changes = &news->changes;
     PyObject *window = GET(link, LINK_window);
     long long acked_charge = NUMBER(window, WINDOW_acked_charge);
-    if (news->acked) acked_charge += take_ack(&reading, link, (long long)header->ack, news, now_ns, deadline);
+    if (news->acked) {
+        long long freed = take_ack(link, (long long)header->ack, news, now_ns, deadline);
+        if (freed < 0) return 0;
+        acked_charge += freed;
+    }
     long long edge = acked_charge + (long long)header->room;
     if (edge > NUMBER(window, WINDOW_edge)) {
         change(changes, window, WINDOW_edge, edge);
         int waits = !empty_list(GET(window, WINDOW_queue)) || !empty_deque(GET(window, WINDOW_sealed));
-        if (waits && GET(window, WINDOW_clean) == Py_True) reading.bad = 1;
+        if (waits && GET(window, WINDOW_clean) == Py_True) return 0;
     }
     if ((long long)header->epoch > NUMBER(link, LINK_peer_epoch)) change(changes, link, LINK_peer_epoch, (long long)header->epoch);
     change(changes, link, LINK_heard_ns, now_ns);
     news->answers = header->flags & ANSWER;
-    state->bad |= reading.bad;
+    return 1;
 }
 
 /* Ledger.accept, and Link.take. */
-static void take_messages(Reading *state, const Express *express, PyObject *link, long long upto, long long charge, long long now_ns,
+static void take_messages(const Express *express, PyObject *link, long long upto, long long charge, long long now_ns,
                           long long *deadline, News *news)
 {
-    Reading reading = {0};
     Changes *changes = &news->changes;
     PyObject *ledger = GET(link, LINK_ledger), *common = GET(express->endpoint, ENDPOINT__common);
     change(changes, ledger, LEDGER_arrived, upto);
@@ -247,12 +242,10 @@ static void take_messages(Reading *state, const Express *express, PyObject *link
             if (at < *deadline) *deadline = at;
         }
     }
-    state->bad |= reading.bad;
 }
 
 int express_is_next(const Express *express, PyObject *link, const Header *header)
 {
-    Reading reading = {0};
     PyObject *endpoint = express->endpoint, *common = GET(endpoint, ENDPOINT__common), *ledger = GET(link, LINK_ledger);
     PyObject *self_window = GET(endpoint, ENDPOINT__self_window);
     int is_in_order = header->kind == ACK || ((long long)header->first == NUMBER(ledger, LEDGER_arrived) &&
@@ -262,7 +255,7 @@ int express_is_next(const Express *express, PyObject *link, const Header *header
            header->target == express->rank && header->source != express->rank && header->target_incarnation == express->incarnation &&
            header->source_incarnation == NUMBER(link, LINK_incarnation) && (long long)header->epoch <= NUMBER(common, COMMON_epoch) &&
            GET(link, LINK_paused) == Py_False && GET(link, LINK__silence_reported) == Py_False && !NUMBER(link, LINK_timeouts) &&
-           is_in_order && is_delivered && !reading.bad;
+           is_in_order && is_delivered;
 }
 
 /* Window.acknowledge: what is freed leaves the window.  -1 with an exception. */
@@ -271,8 +264,9 @@ static int leave(PyObject *window, const News *news)
     for (int i = 0; i < news->acked; i++) {
         PyObject *entry = PyObject_CallMethodNoArgs(GET(window, WINDOW_unacked), name_popleft);
         if (!entry) return -1;
-        PyObject *unit = news->units[i];
-        int failed = PyDict_DelItem(GET(window, WINDOW_flight), GET(unit, UNIT(unit, order)));
+        PyObject *unit = news->units[i], *order = PyLong_FromLongLong(NUMBER(unit, UNIT(unit, order)));
+        int failed = !order || PyDict_DelItem(GET(window, WINDOW_flight), order);
+        Py_XDECREF(order);
         if (unit != entry) PyList_SetSlice(GET(entry, LARGE_pieces), 0, 1, NULL); /* the two refer to each other; needs no memory */
         Py_DECREF(entry);
         if (failed) return -1;
@@ -283,37 +277,30 @@ static int leave(PyObject *window, const News *news)
 int express_settle(const Express *express, PyObject *link, const Header *header, long long messages, long long charge, long long now_ns,
                    News *news)
 {
-    Reading reading = {0};
-    PyObject *window = GET(link, LINK_window), *common = GET(express->endpoint, ENDPOINT__common), *counts = GET(link, LINK_counts);
-    *news = (News){.link = link};
+    PyObject *window = GET(link, LINK_window), *common = GET(express->endpoint, ENDPOINT__common);
+    *news = (News){.link = link, .is_ack = header->kind == ACK};
     if ((long long)header->ack != NUMBER(window, WINDOW_base) && !find_acked(window, (long long)header->ack, news)) return 0;
     long long before = NUMBER(common, COMMON_deadline_ns), deadline = before;
-    take_control(&reading, link, header, now_ns, &deadline, news);
-    if (messages) take_messages(&reading, express, link, (long long)header->first + messages, charge, now_ns, &deadline, news);
+    if (!take_control(link, header, now_ns, &deadline, news)) return 0;
+    if (messages) take_messages(express, link, (long long)header->first + messages, charge, now_ns, &deadline, news);
     if (deadline < before) change(&news->changes, common, COMMON_deadline_ns, deadline);
     if (news->answers && NUMBER(link, LINK__ack_due) < PLAIN_ACK) change(&news->changes, link, LINK__ack_due, PLAIN_ACK);
     change(&news->changes, express->endpoint, ENDPOINT__clock_ns, now_ns);
-    news->counted[0] = counted(counts, frames_received);
-    if (header->kind == ACK) news->counted[1] = counted(counts, acks_received);
-    int has_counted = news->counted[0] && (header->kind != ACK || news->counted[1]);
+    if (news->answers && !request(link, common)) return 0;
     for (int i = 0; i < news->acked; i++) Py_INCREF(news->units[i]); /* their numbers are stored last */
-    if (!reading.bad && !news->changes.failed && has_counted && (!news->answers || request(link, common))) return 1;
-    news->answers = 0; /* nothing is requested */
-    express_unsettled(express, news);
-    return 0;
+    return 1;
 }
 
 static void let_go_of(News *news)
 {
     for (int i = 0; i < news->acked; i++) Py_DECREF(news->units[i]);
-    for (int i = 0; i < 2; i++) Py_XDECREF(news->counted[i]);
 }
 
 void express_unsettled(const Express *express, News *news)
 {
     if (news->answers) request_undone(news->link, GET(express->endpoint, ENDPOINT__common));
-    undo(&news->changes);
     let_go_of(news);
+    PyErr_Clear();
 }
 
 int express_settled(const Express *express, News *news)
@@ -324,8 +311,8 @@ int express_settled(const Express *express, News *news)
         express_unsettled(express, news);
         return 0;
     }
-    PyDict_SetItem(counts, frames_received, news->counted[0]); /* replaces a value: needs no memory */
-    if (news->counted[1]) PyDict_SetItem(counts, acks_received, news->counted[1]);
+    NUMBER(counts, COUNTS_frames_received)++;
+    NUMBER(counts, COUNTS_acks_received) += news->is_ack;
     if (news->answers) request_stored(link, common);
     store(&news->changes);
     if (news->acked && news->next == NEVER && PyList_GET_SIZE(GET(window, WINDOW_queue)))
@@ -377,11 +364,4 @@ int express_accept(const Express *express, const Incoming *frame, long long now_
     return 0;
 }
 
-int express_prepare_receive(void)
-{
-    return (name_popleft = PyUnicode_InternFromString("popleft")) &&
-                   (frames_received = PyUnicode_InternFromString("frames_received")) &&
-                   (acks_received = PyUnicode_InternFromString("acks_received"))
-               ? 0
-               : -1;
-}
+int express_prepare_receive(void) { return (name_popleft = PyUnicode_InternFromString("popleft")) ? 0 : -1; }

@@ -22,24 +22,16 @@ static int large_of(PyObject *data, PyObject *payload, long long first, long lon
 {
     PyTypeObject *types[] = {express_classes[LARGE], express_classes[FRAGMENT]};
     PyObject *large = types[0]->tp_alloc(types[0], 0), *piece = types[1]->tp_alloc(types[1], 0), *pieces = PyList_New(1);
-    Changes changes = {0};
-    if (large && piece && pieces) {
-        change(&changes, large, LARGE_first, first);
-        change(&changes, large, LARGE_end, first + 1);
-        change(&changes, large, LARGE_size, size);
-        change(&changes, large, LARGE_cursor, size);
-        change(&changes, large, LARGE_charge, size + overhead);
-        change(&changes, piece, FRAGMENT_offset, 0);
-        change(&changes, piece, FRAGMENT_charge, size);
-    }
-    if (!large || !piece || !pieces || changes.failed) {
-        undo(&changes);
+    if (!large || !piece || !pieces) {
         Py_XDECREF(large);
         Py_XDECREF(piece);
         Py_XDECREF(pieces);
         return 0;
     }
-    store(&changes);
+    NUMBER(large, LARGE_first) = first;
+    NUMBER(large, LARGE_end) = first + 1;
+    NUMBER(large, LARGE_size) = NUMBER(large, LARGE_cursor) = NUMBER(piece, FRAGMENT_charge) = size;
+    NUMBER(large, LARGE_charge) = size + overhead;
     GET(large, LARGE_data) = Py_NewRef(data);
     GET(large, LARGE_payload) = Py_NewRef(payload);
     GET(piece, FRAGMENT_large) = Py_NewRef(large);
@@ -52,10 +44,8 @@ static int large_of(PyObject *data, PyObject *payload, long long first, long lon
 /* May the whole message leave in one frame, and nothing be left to be sent? */
 static int fits(PyObject *window, PyObject *common, long long size, long long before)
 {
-    Reading reading = {0};
     return GET(common, COMMON_checksum_payload) == Py_False && size < NUMBER(common, COMMON_burst_bytes) &&
-           size <= NUMBER(window, WINDOW_fragment) + before && NUMBER(window, WINDOW_flight_charge) < NUMBER(window, WINDOW_pipeline) &&
-           !reading.bad;
+           size <= NUMBER(window, WINDOW_fragment) + before && NUMBER(window, WINDOW_flight_charge) < NUMBER(window, WINDOW_pipeline);
 }
 
 static int large_emitted(const Express *express, PyObject *link, PyObject *data, PyObject *payload, long long now_ns, Outgoing *frame)
@@ -63,13 +53,12 @@ static int large_emitted(const Express *express, PyObject *link, PyObject *data,
     PyObject *window = GET(link, LINK_window);
     const void *at;
     Py_ssize_t length;
-    Reading reading = {0};
     Changes changes = {0};
     Sending sending;
     if (!bytes_of(payload, &at, &length) || length < express->direct_from || length > express->direct_limit) return 0;
     long long first = NUMBER(window, WINDOW_tx), before = (long long)PyBytes_GET_SIZE(data), size = before + (long long)length;
     int flags = NUMBER(window, WINDOW_flight_charge) ? 0 : ANSWER; /* else see Link._emit_messages */
-    if (reading.bad || size <= express->longest || size > express->longest_message) return 0;
+    if (size <= express->longest || size > express->longest_message) return 0;
     if (!fits(window, GET(express->endpoint, ENDPOINT__common), size, before)) return 0;
     if (!large_of(data, payload, first, size, express->overhead, &sending)) return 0;
     change(&changes, window, WINDOW_tx, first + 1);
@@ -80,7 +69,6 @@ static int large_emitted(const Express *express, PyObject *link, PyObject *data,
         store(&changes);
         frame->payload = Py_NewRef(payload);
     } else {
-        undo(&changes);
         PyList_SetSlice(GET(sending.entry, LARGE_pieces), 0, 1, NULL); /* the two refer to each other */
     }
     Py_DECREF(sending.entry);

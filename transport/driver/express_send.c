@@ -10,16 +10,14 @@
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-static PyObject *name_append, *name_popleft, *frames_sent, *acks_sent;
+static PyObject *name_append, *name_popleft;
 
 /* ---- sending --------------------------------------------------------------------------------------------------------------- */
 
-long long express_rto_ns(Reading *state, PyObject *timeout, long long srtt, long long var)
+long long express_rto_ns(PyObject *timeout, long long srtt, long long var)
 {
-    Reading reading = {0};
     long long least = NUMBER(timeout, TIMEOUT__min_ns);
     long long rto = NUMBER(timeout, TIMEOUT__initial_ns), most = NUMBER(timeout, TIMEOUT__max_ns);
-    state->bad |= reading.bad || srtt < 0 || srtt > NEVER / 2 || var < 0 || var > NEVER / 8;
     if (srtt) {
         rto = srtt + (4 * var > GRANULARITY_NS ? 4 * var : GRANULARITY_NS);
         if (rto < least) rto = least;
@@ -33,16 +31,9 @@ static PyObject *batch_of(PyObject *messages, long long first, long long charge)
     PyObject *batch = type->tp_alloc(type, 0);
     if (!batch) return NULL;
     GET(batch, BATCH_messages) = Py_NewRef(messages);
-    Changes changes = {0};
-    change(&changes, batch, BATCH_first, first);
-    change(&changes, batch, BATCH_end, first + (long long)PyList_GET_SIZE(messages));
-    change(&changes, batch, BATCH_charge, charge);
-    if (changes.failed) {
-        undo(&changes);
-        Py_DECREF(batch);
-        return NULL;
-    }
-    store(&changes);
+    NUMBER(batch, BATCH_first) = first;
+    NUMBER(batch, BATCH_end) = first + (long long)PyList_GET_SIZE(messages);
+    NUMBER(batch, BATCH_charge) = charge;
     return batch;
 }
 
@@ -64,7 +55,6 @@ static int is_idle(PyObject *link, PyObject *window, PyObject *common)
 static int stamped(const Express *express, PyObject *link, long long stamp[3], Changes *changes)
 {
     PyObject *ledger = GET(link, LINK_ledger), *common = GET(express->endpoint, ENDPOINT__common);
-    Reading reading = {0};
     long long floor = NUMBER(common, COMMON_floor), room = NUMBER(ledger, LEDGER_credit) - NUMBER(ledger, LEDGER_unconsumed);
     if (room < floor) room = floor;
     if (room < NUMBER(common, COMMON_hungry_floor)) return 0;
@@ -75,14 +65,13 @@ static int stamped(const Express *express, PyObject *link, long long stamp[3], C
     change(changes, link, LINK__ack_at, NEVER);
     change(changes, link, LINK__acked_charge, 0);
     change(changes, link, LINK__ack_due, 0);
-    return !reading.bad;
+    return 1;
 }
 
 int express_going(const Express *express, PyObject *link, Sending *sending, long long now_ns, Changes *changes)
 {
     PyObject *window = GET(link, LINK_window), *timeout = GET(link, LINK_timeout), *unit = sending->unit;
     PyObject *common = GET(express->endpoint, ENDPOINT__common);
-    Reading reading = {0};
     long long sent = NUMBER(window, WINDOW_sent_charge) + sending->charge;
     sending->order = NUMBER(window, WINDOW_order) + 1;
     if (sent > NUMBER(window, WINDOW_edge) || NUMBER(link, LINK__ack_due) > PLAIN_ACK) return 0;
@@ -96,29 +85,27 @@ int express_going(const Express *express, PyObject *link, Sending *sending, long
     change(changes, window, WINDOW_flight_charge, NUMBER(window, WINDOW_flight_charge) + sending->flying);
     if (NUMBER(link, LINK__rto_at) == NEVER) {
         long long srtt = NUMBER(timeout, TIMEOUT_srtt_ns), var = NUMBER(timeout, TIMEOUT__var_ns);
-        long long at = now_ns + express_rto_ns(&reading, timeout, srtt, var);
-        reading.bad |= NUMBER(timeout, TIMEOUT_backoff) != 0;
+        long long at = now_ns + express_rto_ns(timeout, srtt, var);
+        if (NUMBER(timeout, TIMEOUT_backoff)) return 0;
         change(changes, link, LINK__waiting_since_ns, now_ns);
         change(changes, link, LINK__rto_at, at);
         if (at < NUMBER(common, COMMON_deadline_ns)) change(changes, common, COMMON_deadline_ns, at);
     }
-    return !reading.bad && !changes->failed;
+    return 1;
 }
 
 int express_gone(PyObject *link, const Sending *sending)
 {
-    PyObject *window = GET(link, LINK_window), *counts = GET(link, LINK_counts), *done = NULL;
-    PyObject *number = PyLong_FromLongLong(sending->order), *count = number ? counted(counts, frames_sent) : NULL;
-    if (count && !PyDict_SetItem(GET(window, WINDOW_flight), number, sending->unit)) {
+    PyObject *window = GET(link, LINK_window), *number = PyLong_FromLongLong(sending->order), *done = NULL;
+    if (number && !PyDict_SetItem(GET(window, WINDOW_flight), number, sending->unit)) {
         done = PyObject_CallMethodOneArg(GET(window, WINDOW_unacked), name_append, sending->entry);
         if (!done)
             PyDict_DelItem(GET(window, WINDOW_flight), number);
         else
-            PyDict_SetItem(counts, frames_sent, count); /* replaces a value: needs no memory */
+            NUMBER(GET(link, LINK_counts), COUNTS_frames_sent)++;
     }
     Py_XDECREF(done);
     Py_XDECREF(number);
-    Py_XDECREF(count);
     return done != NULL;
 }
 
@@ -127,10 +114,9 @@ int express_gone(PyObject *link, const Sending *sending)
 static int emitted(const Express *express, PyObject *link, PyObject *batch, long long now_ns, Changes *changes, Outgoing *frame)
 {
     PyObject *messages = GET(batch, BATCH_messages), *ident = GET(link, LINK__ident);
-    Reading reading = {0};
     Sending sending = {batch, batch, NUMBER(batch, BATCH_charge), NUMBER(batch, BATCH_charge), 0, {0}};
     long long first = NUMBER(batch, BATCH_first);
-    if (reading.bad || !messages || !PyList_CheckExact(messages) || !express_going(express, link, &sending, now_ns, changes) ||
+    if (!messages || !PyList_CheckExact(messages) || !express_going(express, link, &sending, now_ns, changes) ||
         !express_fill(frame, ident, sending.stamp, first, messages) || !express_gone(link, &sending))
         return 0;
     Py_INCREF(messages);
@@ -145,19 +131,16 @@ int express_emit(const Express *express, PyObject *dst, PyObject *message, long 
     PyObject *window = GET(link, LINK_window), *messages = NULL, *batch = NULL;
     if (window == GET(express->endpoint, ENDPOINT__self_window) || !is_idle(link, window, common)) return 0;
     Changes changes = {0};
-    Reading reading = {0};
     long long first = NUMBER(window, WINDOW_tx), charge = (long long)PyBytes_GET_SIZE(message) + express->overhead;
     change(&changes, window, WINDOW_tx, first + 1);
     if ((messages = PyList_New(1)) != NULL) {
         PyList_SET_ITEM(messages, 0, Py_NewRef(message));
-        batch = reading.bad ? NULL : batch_of(messages, first, charge);
+        batch = batch_of(messages, first, charge);
         Py_DECREF(messages);
     }
     int is_sent = batch && emitted(express, link, batch, now_ns, &changes, frame);
-    if (is_sent)
-        store(&changes);
-    else
-        undo(&changes);
+    if (is_sent) store(&changes);
+    PyErr_Clear();
     Py_XDECREF(batch);
     return is_sent;
 }
@@ -167,9 +150,8 @@ int express_emit(const Express *express, PyObject *dst, PyObject *message, long 
 /* The closed batch that leaves next, if none of its messages was sent before: a new reference. */
 static PyObject *closed_batch(PyObject *window)
 {
-    Reading reading = {0};
     PyObject *sealed = GET(window, WINDOW_sealed), *batch = empty_deque(sealed) ? NULL : PySequence_GetItem(sealed, 0);
-    if (IS(batch, BATCH) && !NUMBER(batch, BATCH_sends) && !reading.bad) return batch;
+    if (IS(batch, BATCH) && !NUMBER(batch, BATCH_sends)) return batch;
     PyErr_Clear();
     Py_XDECREF(batch);
     return NULL;
@@ -180,7 +162,6 @@ static PyObject *closed_batch(PyObject *window)
 enum waiting { OTHERWISE, OPEN, CLOSED_BATCH, ACK_ALONE };
 static enum waiting what_waits(PyObject *link, PyObject *window)
 {
-    Reading reading = {0};
     PyObject *queue = GET(window, WINDOW_queue);
     int is_plain = GET(link, LINK_reachable) == Py_True && GET(link, LINK_paused) == Py_False &&
                    GET(link, LINK__probe_due) == Py_False && GET(window, WINDOW_current) == Py_None &&
@@ -188,7 +169,7 @@ static enum waiting what_waits(PyObject *link, PyObject *window)
     if (!is_plain) return OTHERWISE;
     if (!empty_deque(GET(window, WINDOW_sealed))) return CLOSED_BATCH;
     if (PyList_GET_SIZE(queue)) return OPEN;
-    return NUMBER(link, LINK__ack_due) && !reading.bad && has_no_hints(GET(link, LINK_ledger)) ? ACK_ALONE : OTHERWISE;
+    return NUMBER(link, LINK__ack_due) && has_no_hints(GET(link, LINK_ledger)) ? ACK_ALONE : OTHERWISE;
 }
 
 PyObject *express_waiting(const Express *express, long long *bytes)
@@ -200,10 +181,9 @@ PyObject *express_waiting(const Express *express, long long *bytes)
     if (link_of(express, PyTuple_GET_ITEM(ident, 2)) != link) return NULL; /* frozen, or no peer any more */
     PyObject *window = GET(link, LINK_window), *messages = GET(window, WINDOW_queue), *batch = NULL;
     enum waiting found = what_waits(link, window);
-    Reading reading = {0};
     if (found == CLOSED_BATCH && (batch = closed_batch(window))) messages = GET(batch, BATCH_messages);
     long long charge = batch ? NUMBER(batch, BATCH_charge) : NUMBER(window, WINDOW_queued);
-    if (!found || (found == CLOSED_BATCH && !batch) || reading.bad || !messages || !PyList_CheckExact(messages)) link = NULL;
+    if (!found || (found == CLOSED_BATCH && !batch) || !messages || !PyList_CheckExact(messages)) link = NULL;
     if (link) *bytes = HEADER + charge + 4LL * PyList_GET_SIZE(messages);
     Py_XDECREF(batch);
     return link;
@@ -224,13 +204,10 @@ static int transmit_closed(const Express *express, PyObject *link, PyObject *bat
 {
     PyObject *window = GET(link, LINK_window), *done = NULL;
     Changes changes = {0};
-    Reading reading = {0};
     change(&changes, window, WINDOW_sealed_charge, NUMBER(window, WINDOW_sealed_charge) - NUMBER(batch, BATCH_charge));
-    if (!reading.bad && emitted(express, link, batch, now_ns, &changes, frame)) {
+    if (emitted(express, link, batch, now_ns, &changes, frame)) {
         done = PyObject_CallMethodNoArgs(GET(window, WINDOW_sealed), name_popleft); /* it is not empty, and nobody else has it */
         store(&changes);
-    } else {
-        undo(&changes);
     }
     int is_sent = done != NULL;
     Py_XDECREF(done);
@@ -242,14 +219,12 @@ static int transmit_open(const Express *express, PyObject *link, long long now_n
 {
     PyObject *window = GET(link, LINK_window), *queue = GET(window, WINDOW_queue), *fresh = PyList_New(0);
     Changes changes = {0};
-    Reading reading = {0};
     long long first = NUMBER(window, WINDOW_tx) - (long long)PyList_GET_SIZE(queue), charge = NUMBER(window, WINDOW_queued);
-    PyObject *batch = fresh && !reading.bad ? batch_of(queue, first, charge) : NULL;
+    PyObject *batch = fresh ? batch_of(queue, first, charge) : NULL;
     change(&changes, window, WINDOW_queued, 0);
     int is_sent = batch && emitted(express, link, batch, now_ns, &changes, frame);
     Py_XDECREF(batch);
     if (!is_sent) {
-        undo(&changes);
         Py_XDECREF(fresh);
         return 0;
     }
@@ -263,17 +238,10 @@ static int transmit_ack(const Express *express, PyObject *link, Outgoing *frame)
 {
     Changes changes = {0};
     long long stamp[3];
-    PyObject *counts = GET(link, LINK_counts), *count = counted(counts, acks_sent);
-    int is_sent = count && stamped(express, link, stamp, &changes) && !changes.failed &&
-                  express_fill_ack(frame, GET(link, LINK__ident), stamp);
-    if (is_sent) {
-        store(&changes);
-        PyDict_SetItem(counts, acks_sent, count); /* replaces a value: needs no memory */
-    } else {
-        undo(&changes);
-    }
-    Py_XDECREF(count);
-    return is_sent;
+    if (!stamped(express, link, stamp, &changes) || !express_fill_ack(frame, GET(link, LINK__ident), stamp)) return 0;
+    store(&changes);
+    NUMBER(GET(link, LINK_counts), COUNTS_acks_sent)++;
+    return 1;
 }
 
 int express_transmit(const Express *express, long long now_ns, PyObject **dst, Outgoing *frame)
@@ -311,32 +279,21 @@ long long express_append(const Express *express, PyObject *dst, PyObject *messag
     if (!IS(window, WINDOW)) return -1;
     if (GET(window, WINDOW_clean) != Py_False && !(link = busy_link(express, dst, window))) return -1;
     PyObject *queue = GET(window, WINDOW_queue), *dirty = link ? GET(GET(express->endpoint, ENDPOINT__common), COMMON_dirty) : NULL;
-    Reading reading = {0};
-    long long tx = NUMBER(window, WINDOW_tx);
     long long queued = NUMBER(window, WINDOW_queued) + (long long)PyBytes_GET_SIZE(message) + express->overhead;
-    if (reading.bad || queued >= express->coalesce || !queue || !PyList_CheckExact(queue)) return -1;
-    Changes changes = {0};
-    change(&changes, window, WINDOW_tx, tx + 1);
-    change(&changes, window, WINDOW_queued, queued);
-    if (changes.failed || (link && PyList_Append(dirty, link))) {
-        undo(&changes);
-        return -1;
-    }
-    if (PyList_Append(queue, message)) {
-        if (link) PyList_SetSlice(dirty, PyList_GET_SIZE(dirty) - 1, PyList_GET_SIZE(dirty), NULL);
-        undo(&changes);
+    if (queued >= express->coalesce || !queue || !PyList_CheckExact(queue)) return -1;
+    int is_marked = !link || !PyList_Append(dirty, link);
+    if (!is_marked || PyList_Append(queue, message)) {
+        if (link && is_marked) PyList_SetSlice(dirty, PyList_GET_SIZE(dirty) - 1, PyList_GET_SIZE(dirty), NULL);
+        PyErr_Clear();
         return -1;
     }
     if (link) Py_XSETREF(GET(window, WINDOW_clean), Py_NewRef(Py_False));
-    store(&changes);
-    return tx;
+    NUMBER(window, WINDOW_queued) = queued;
+    return NUMBER(window, WINDOW_tx)++;
 }
 
 int express_prepare_send(void)
 {
     checksum_prepare();
-    return (name_append = PyUnicode_InternFromString("append")) && (name_popleft = PyUnicode_InternFromString("popleft")) &&
-                   (frames_sent = PyUnicode_InternFromString("frames_sent")) && (acks_sent = PyUnicode_InternFromString("acks_sent"))
-               ? 0
-               : -1;
+    return (name_append = PyUnicode_InternFromString("append")) && (name_popleft = PyUnicode_InternFromString("popleft")) ? 0 : -1;
 }

@@ -36,20 +36,28 @@ typedef struct {
     long long (*send)(PyObject *express, PyObject *dst, PyObject *message);
 } ExpressApi;
 
-/* Return the offset of the slot `name` in instances of `cls` (__slots__); -1 with an exception when there is none. */
-static inline Py_ssize_t slot_of(PyObject *cls, const char *name)
+/* Return the offset of the slot `name` in instances of `cls` (__slots__), which holds an object (T_OBJECT_EX) or a number
+   (T_LONGLONG; transport/integers.py); -1 with an exception when there is no such slot. */
+static inline Py_ssize_t slot_of_kind(PyObject *cls, const char *name, int kind)
 {
     PyObject *found = PyObject_GetAttrString(cls, name);
     if (!found) return -1;
     Py_ssize_t offset = -1;
-    if (Py_IS_TYPE(found, &PyMemberDescr_Type)) offset = ((PyMemberDescrObject *)found)->d_member->offset;
+    if (Py_IS_TYPE(found, &PyMemberDescr_Type)) {
+        const PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
+        if (member->type == kind) offset = member->offset;
+    }
     Py_DECREF(found);
     if (offset <= 0) {
-        PyErr_Format(PyExc_TypeError, "%R has no slot %s", cls, name);
+        PyErr_Format(PyExc_TypeError, "%R has no slot %s of %s", cls, name, kind == T_LONGLONG ? "a number" : "an object");
         return -1;
     }
     return offset;
 }
+
+static inline Py_ssize_t slot_of(PyObject *cls, const char *name) { return slot_of_kind(cls, name, T_OBJECT_EX); }
+
+static inline Py_ssize_t number_slot_of(PyObject *cls, const char *name) { return slot_of_kind(cls, name, T_LONGLONG); }
 
 /* The names "acquire" and "release"; NULL with an exception. */
 static inline PyObject *const *lock_methods(void)
@@ -82,5 +90,6 @@ static inline int let_go(PyObject *lock)
 }
 
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
+#define NUMBER_SLOT(object, offset) (*(long long *)((char *)(object) + (offset)))
 
 #endif

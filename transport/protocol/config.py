@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ckpt.transport.errors import ConfigError
+from ckpt.transport.integers import END_OF_NUMBERS
 from ckpt.transport.records import dataclass, names
 
 
@@ -60,7 +61,7 @@ class EndpointConfig:
             raise ConfigError(f"job {self.job}: not a 64-bit number")
         if not 0 < self.size < 1 << 32 or not 0 <= self.rank < self.size:
             raise ConfigError(f"rank {self.rank} of {self.size}")
-        if not 0 <= self.incarnation < 1 << 32 or not 0 <= self.epoch < 1 << 63:
+        if not 0 <= self.incarnation < 1 << 32 or not 0 <= self.epoch < END_OF_NUMBERS:
             raise ConfigError(f"incarnation {self.incarnation}, epoch {self.epoch}")
         for name in names(self)[5:]:
             value = getattr(self, name)
@@ -68,6 +69,8 @@ class EndpointConfig:
                 name not in {"checksum_payload", "message_overhead_bytes", "ack_delay_ns", "reserved"}
             ):
                 raise ConfigError(f"{name} {value}: too small")
+            if value >= END_OF_NUMBERS:
+                raise ConfigError(f"{name} {value}: too large")
         if self.large_bytes + self.coalesce_bytes >= 1 << 31 or self.fragment_bytes >= 1 << 31:
             raise ConfigError("large_bytes, coalesce_bytes together, and fragment_bytes, must be below 2 GiB")
         if self.rto_min_ns > self.rto_max_ns:

@@ -42,6 +42,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 
 from ckpt.transport.errors import EpochError, FrameError, StateMismatch, UnknownRank, UsageError
+from ckpt.transport.integers import integers
 from ckpt.transport.protocol import frames
 from ckpt.transport.protocol.config import EndpointConfig
 from ckpt.transport.protocol.events import Event, ImageDue, PeerRestarted, Zombie
@@ -67,6 +68,7 @@ DROPS = (
 )
 
 
+@integers("_clock_ns")
 class Endpoint:
     """All links of one rank. Not thread-safe: the owner's lock guards it. See the module."""
 
@@ -631,7 +633,7 @@ class Endpoint:
         backlog_bytes, unconsumed_bytes, srtt_ns."""
         counters = {}
         for peer, link in self._links.items():
-            counters[peer] = link.counts | {
+            counters[peer] = link.counts.by_name() | {
                 "messages_sent": link.window.tx,
                 "messages_acked": link.window.base,
                 "messages_delivered": link.ledger.rx,

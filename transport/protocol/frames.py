@@ -38,6 +38,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from ckpt.transport.errors import FrameError
+from ckpt.transport.integers import END_OF_NUMBERS
 from ckpt.transport.protocol import batches
 from ckpt.transport.protocol.batches import VARIED as VARIED
 from ckpt.transport.protocol.batches import crc32
@@ -172,6 +173,8 @@ def open_frame(parts: Sequence[Buffer]) -> tuple[Header, bytes]:
     # Copying a short slice costs less than making a view; copying a long one costs more.
     if header[0] != crc32(head[4:] if len(head) < 1024 else memoryview(head)[4:]):
         raise FrameError("checksum")
+    if max(header[9:13]) >= END_OF_NUMBERS:
+        raise FrameError("number")
     if header[2] not in KIND_NAMES or (len(parts) == 2) != (header[2] == FRAGMENT):
         raise FrameError("kind")
     return header, head

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ckpt.transport.integers import END_OF_NUMBERS, integers
 from ckpt.transport.protocol.frames import Remote
 from ckpt.transport.protocol.rangeset import RangeSet
 
@@ -33,9 +34,6 @@ NEW, DUPLICATE, EARLY, REFUSED, PIECE = 0, 1, 2, 3, 4
 is still incomplete."""
 
 MAX_PARTIALS = 64
-
-END_OF_SEQUENCES = 1 << 63
-"""No correct sender reaches this sequence number; hints about numbers beyond would not fit into a frame."""
 
 _COPIED = (
     "arrived",
@@ -89,6 +87,10 @@ def _is_constant(payload: Buffer) -> bool:
     return payload.readonly if isinstance(payload, memoryview) else isinstance(payload, bytes)
 
 
+@integers(
+    *("arrived", "credit", "delivered_charge", "early_charge", "inbox_charge", "limit"),
+    *("offered", "overhead", "rx", "unconsumed"),
+)
 class Ledger:
     """Receiver's side of one link; see the module. `credit`, `limit`: charge; `overhead`: charge beside the length."""
 
@@ -155,7 +157,7 @@ class Ledger:
                 return DUPLICATE
             self.early_charge -= self.charge(known)
             del self.early[first]
-        if self.early_charge + charge > self.limit or first >= END_OF_SEQUENCES:
+        if self.early_charge + charge > self.limit or first >= END_OF_NUMBERS:
             return REFUSED
         self.early[first] = messages
         self.early_charge += charge
@@ -223,7 +225,7 @@ class Ledger:
     def _is_too_much(self, sequence: int, total: int) -> bool:
         """Is there no room for a message of which the first piece has come, since others are to come before it?"""
         return sequence > self.arrived and (
-            sequence >= END_OF_SEQUENCES
+            sequence >= END_OF_NUMBERS
             or len(self.partials) >= MAX_PARTIALS
             or self.early_charge + self._partial_bytes() + total > self.limit
         )

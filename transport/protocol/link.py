@@ -31,6 +31,7 @@ their own are window.py (sender), ledger.py (receiver) and timeout.py.
 
 from __future__ import annotations
 
+from ckpt.transport.integers import integers
 from ckpt.transport.protocol import frames
 from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled, PeerHeard, PeerSilent
 from ckpt.transport.protocol.frames import ANSWER, CHECKED, MAX_HINTS, Buffer, Ident, Stamp
@@ -56,23 +57,47 @@ for it."""
 NO_ACK, PLAIN_ACK, HINTS_ACK = 0, 1, 2
 
 COUNTERS = (
-    "frames_sent",
-    "frames_received",
-    "retransmitted",
-    "timeouts",
-    "duplicates",
-    "early",
-    "refused",
-    "acks_sent",
-    "acks_received",
-    "probes_sent",
-    "nacks_sent",
-    "nacks_received",
-    "old_acks",
-    "invalid_acks",
+    *(
+        "frames_sent",
+        "frames_received",
+        "retransmitted",
+        "timeouts",
+        "duplicates",
+        "early",
+        "refused",
+        "acks_sent",
+    ),
+    *("acks_received", "probes_sent", "nacks_sent", "nacks_received", "old_acks", "invalid_acks"),
 )
 
 
+@integers(*COUNTERS)
+class Counts:
+    """What has happened on a link, and how often."""
+
+    __slots__ = COUNTERS
+
+    def __init__(self) -> None:
+        self.frames_sent = self.frames_received = self.retransmitted = self.timeouts = self.duplicates = 0
+        self.early = self.refused = self.acks_sent = self.acks_received = self.probes_sent = 0
+        self.nacks_sent = self.nacks_received = self.old_acks = self.invalid_acks = 0
+
+    def by_name(self) -> dict[str, int]:
+        """The counters in the order of COUNTERS."""
+        return {name: getattr(self, name) for name in COUNTERS}
+
+    def copy(self) -> Counts:
+        """An independent copy."""
+        new = Counts()
+        for name in COUNTERS:
+            setattr(new, name, getattr(self, name))
+        return new
+
+
+@integers(
+    *("ack_bytes", "ack_delay_ns", "burst_bytes", "deadline_ns", "epoch", "floor", "hungry_floor"),
+    *("probe_max_ns", "probe_ns", "silent_ns", "update_bytes"),
+)
 class LinkContext:
     """Data that all links of an endpoint share: configuration, epoch, and marks that say what the endpoint has to do."""
 
@@ -112,6 +137,27 @@ class LinkContext:
         self.probe_ns = self.probe_max_ns = self.silent_ns = self.update_bytes = 0
 
 
+@integers(
+    *(
+        "_ack_at",
+        "_ack_due",
+        "_acked_charge",
+        "_asked_credit_order",
+        "_probe_at",
+        "_probe_wait_ns",
+        "_repeated",
+    ),
+    *(
+        "_repeated_at",
+        "_rto_at",
+        "_waiting_since_ns",
+        "heard_ns",
+        "incarnation",
+        "peer",
+        "peer_epoch",
+        "timeouts",
+    ),
+)
 class Link:
     """One link: this rank and one peer; see the module."""
 
@@ -174,7 +220,7 @@ class Link:
         self._probe_due = False
         self._probe_wait_ns = common.probe_ns
         self._rto_at = self._ack_at = self._probe_at = NEVER
-        self.counts = dict.fromkeys(COUNTERS, 0)
+        self.counts = Counts()
 
     # ---- the peer --------------------------------------------------------------------------------
 
@@ -242,7 +288,7 @@ class Link:
 
     def on_control(self, epoch: int, ack: int, window: int, flags: int, now_ns: int) -> None:
         """Process the header fields that every frame but a NACK has: epoch, ack, window and flags."""
-        self.counts["frames_received"] += 1
+        self.counts.frames_received += 1
         self.heard_ns = now_ns
         if self.timeouts or self._silence_reported:
             self._heard(now_ns)
@@ -253,12 +299,12 @@ class Link:
         mine = self.window
         if ack != mine.base:
             if ack > mine.tx:
-                self.counts["invalid_acks"] += 1
+                self.counts.invalid_acks += 1
                 return
             if ack > mine.base:
                 self._on_ack(ack, now_ns)
             else:
-                self.counts["old_acks"] += 1
+                self.counts.old_acks += 1
         if ack == mine.base:
             edge = mine.acked_charge + window
             if edge > mine.edge:
@@ -314,12 +360,12 @@ class Link:
     def _on_disorder(self, verdict: int) -> None:
         """Acknowledge a duplicate again with the current value, and a gap with hints about what has come beyond it."""
         if verdict == DUPLICATE:
-            self.counts["duplicates"] += 1
+            self.counts.duplicates += 1
             self._check_acks()
         elif verdict == REFUSED:
-            self.counts["refused"] += 1
+            self.counts.refused += 1
         elif verdict != NEW:
-            self.counts["early"] += 1
+            self.counts.early += 1
         self._request_ack(HINTS_ACK, now=True)
 
     def _check_acks(self) -> None:
@@ -335,7 +381,7 @@ class Link:
         self, ranges: list[tuple[int, int]], pieces: list[tuple[int, int, int]], now_ns: int
     ) -> None:
         """Process the hints of an ACK frame."""
-        self.counts["acks_received"] += 1
+        self.counts.acks_received += 1
         if not ranges and not pieces:
             return
         window = self.window
@@ -352,7 +398,7 @@ class Link:
     def on_nack(self, epoch: int, now_ns: int) -> None:
         """Process a NACK: the peer was frozen when it sent it. A NACK with a lower epoch than a frame that came since is
         ignored."""
-        self.counts["nacks_received"] += 1
+        self.counts.nacks_received += 1
         self.heard_ns = now_ns
         if epoch < self.peer_epoch:
             return
@@ -459,7 +505,7 @@ class Link:
         self._rto_at = NEVER
         if not window.unacked or not self.reachable:
             return
-        self.counts["timeouts"] += 1
+        self.counts.timeouts += 1
         self.timeouts += 1
         self.timeout.expired()
         asked_ns = self._waiting_since_ns
@@ -515,7 +561,7 @@ class Link:
             if batch is not None:
                 frame = frames.encode_messages(self._ident, self._stamp(), batch.first, batch.messages)
                 out.append((self.peer, (frame,)))
-                self.counts["frames_sent"] += 1
+                self.counts.frames_sent += 1
                 self._acked()
                 if self._rto_at == NEVER:
                     self._arm_rto(now_ns)
@@ -526,17 +572,17 @@ class Link:
             ranges, pieces = self.ledger.hints(MAX_HINTS)
             frame = frames.encode_ack(self._ident, self._stamp(), ranges, pieces)
             self._acked()
-            self.counts["acks_sent"] += 1
+            self.counts.acks_sent += 1
             out.append((self.peer, (frame,)))
         if self._probe_due:
             self._probe_due = False
-            self.counts["probes_sent"] += 1
+            self.counts.probes_sent += 1
             out.append((self.peer, (frames.encode_probe(self._ident, self._stamp()),)))
 
     def emit_nack(self, out: list[tuple[int, tuple[Buffer, ...]]]) -> None:
         """Append a NACK to `out`: this port is frozen and a frame of the peer has come."""
         if self.reachable:
-            self.counts["nacks_sent"] += 1
+            self.counts.nacks_sent += 1
             out.append((self.peer, (frames.encode_nack(self._ident, self._common.epoch),)))
 
     def _emit_messages(self, out: list[tuple[int, tuple[Buffer, ...]]], now_ns: int) -> None:
@@ -553,7 +599,7 @@ class Link:
             flags = 0
             if unit.sends:
                 flags = ANSWER
-                counts["retransmitted"] += 1
+                counts.retransmitted += 1
             if isinstance(unit, Batch):
                 parts = (
                     frames.encode_messages(self._ident, self._stamp(), unit.first, unit.messages, flags),
@@ -577,7 +623,7 @@ class Link:
                 self.request_transmit(now=True)
                 break
         if len(out) > before:
-            counts["frames_sent"] += len(out) - before
+            counts.frames_sent += len(out) - before
             self._acked()
             if self._rto_at == NEVER:
                 self._arm_rto(now_ns)

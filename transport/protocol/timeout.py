@@ -7,9 +7,12 @@ busy process are no finer.
 
 from __future__ import annotations
 
+from ckpt.transport.integers import integers
+
 GRANULARITY_NS = 1_000_000
 
 
+@integers("_initial_ns", "_max_ns", "_min_ns", "_var_ns", "backoff", "srtt_ns")
 class Timeout:
     """Round-trip estimator of one link (RFC 6298)."""
 

@@ -7,11 +7,13 @@ reports that it has the unit) and DONE; ckpt.transport.protocol.window says what
 
 from __future__ import annotations
 
+from ckpt.transport.integers import integers
 from ckpt.transport.protocol.state import Buffer
 
 READY, FLIGHT, LOST, HINTED, DONE = 0, 1, 2, 3, 4
 
 
+@integers("charge", "end", "first", "order", "sends", "sent_ns", "state")
 class Batch:
     """Small messages that share a frame, with the sequence numbers `first` … `end` - 1."""
 
@@ -26,6 +28,7 @@ class Batch:
         self.state = READY
 
 
+@integers("charge", "cursor", "end", "first", "size")
 class Large:
     """One long message: `data` is sent inside the heads of fragments, `payload` in parts of their own without a copy.
     `cursor`: bytes cut into fragments so far."""
@@ -43,6 +46,7 @@ class Large:
         self.pieces: list[Fragment] = []
 
 
+@integers("charge", "offset", "order", "sends", "sent_ns", "state")
 class Fragment:
     """Bytes [offset, offset + charge) of a Large."""
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from ckpt.transport.integers import integers
 from ckpt.transport.protocol.state import Buffer, Message
 from ckpt.transport.protocol.units import (
     DONE,
@@ -53,6 +54,10 @@ _COPIED = (
 """Numbers and flags of a window, which `clone` takes as they are."""
 
 
+@integers(
+    *("acked_charge", "base", "edge", "flight_charge", "fragment", "order", "overhead", "pipeline", "queued"),
+    *("sealed_charge", "sent_charge", "top_order", "tx"),
+)
 class SendWindow:
     """Sender's side of one link; see the module. `overhead`, `fragment` and `pipeline` in bytes; `edge`: the credit
     assumed before the first acknowledgement."""

@@ -244,7 +244,7 @@ def test_a_frozen_port_answers_only_those_it_can_reach() -> None:
 def test_a_timer_of_a_peer_that_cannot_be_reached_is_put_away() -> None:
     link = port(meet=False)._links[1]
     link._on_timeout(0)
-    assert link._rto_at == NEVER and not link.counts["timeouts"]
+    assert link._rto_at == NEVER and not link.counts.timeouts
 
 
 def test_payloads_carry_their_checksum_when_asked() -> None:
