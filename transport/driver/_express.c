@@ -799,7 +799,7 @@ PyMODINIT_FUNC PyInit__express(void)
     rings = capsule ? PyCapsule_GetPointer(capsule, RING_API) : NULL; /* valid for ever: the module is never unloaded */
     Py_XDECREF(capsule);
     Py_XDECREF(home);
-    if (!rings || learn_classes() || express_prepare_send() || express_prepare_receive() || express_prepare_remote() ||
+    if (!rings || learn_classes() || express_prepare_send() || express_prepare_remote() ||
         PyType_Ready(&HotType))
         return NULL;
     if (!(name_messages = PyUnicode_InternFromString("on_messages")) || !(name_wake = PyUnicode_InternFromString("_wake_peer")) ||

@@ -192,9 +192,11 @@ int express_settle(const Express *express, PyObject *link, const Header *header,
 int express_settled(const Express *express, News *news);
 void express_unsettled(const Express *express, News *news);
 
+/* Functions of deques: `append` to one, and `popleft`. */
+extern PyObject *express_append_to, *express_popleft;
+
 /* Prepare one part: 0, or -1 with an exception. */
 int express_prepare_send(void);
-int express_prepare_receive(void);
 int express_prepare_remote(void);
 
 #endif

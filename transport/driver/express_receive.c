@@ -8,8 +8,6 @@
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-static PyObject *name_popleft;
-
 /* ---- a frame that has come ------------------------------------------------------------------------------------------------- */
 
 static size_t size_of(const Incoming *frame) { return frame->size[0] + frame->size[1]; }
@@ -262,7 +260,7 @@ int express_is_next(const Express *express, PyObject *link, const Header *header
 static int leave(PyObject *window, const News *news)
 {
     for (int i = 0; i < news->acked; i++) {
-        PyObject *entry = PyObject_CallMethodNoArgs(GET(window, WINDOW_unacked), name_popleft);
+        PyObject *entry = PyObject_Vectorcall(express_popleft, &GET(window, WINDOW_unacked), 1, NULL);
         if (!entry) return -1;
         PyObject *unit = news->units[i], *order = PyLong_FromLongLong(NUMBER(unit, UNIT(unit, order)));
         int failed = !order || PyDict_DelItem(GET(window, WINDOW_flight), order);
@@ -363,5 +361,3 @@ int express_accept(const Express *express, const Incoming *frame, long long now_
     Py_XDECREF(messages);
     return 0;
 }
-
-int express_prepare_receive(void) { return (name_popleft = PyUnicode_InternFromString("popleft")) ? 0 : -1; }

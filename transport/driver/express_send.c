@@ -10,7 +10,7 @@
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-static PyObject *name_append, *name_popleft;
+PyObject *express_append_to, *express_popleft;
 
 /* ---- sending --------------------------------------------------------------------------------------------------------------- */
 
@@ -98,7 +98,8 @@ int express_gone(PyObject *link, const Sending *sending)
 {
     PyObject *window = GET(link, LINK_window), *number = PyLong_FromLongLong(sending->order), *done = NULL;
     if (number && !PyDict_SetItem(GET(window, WINDOW_flight), number, sending->unit)) {
-        done = PyObject_CallMethodOneArg(GET(window, WINDOW_unacked), name_append, sending->entry);
+        PyObject *args[] = {GET(window, WINDOW_unacked), sending->entry};
+        done = PyObject_Vectorcall(express_append_to, args, 2, NULL);
         if (!done)
             PyDict_DelItem(GET(window, WINDOW_flight), number);
         else
@@ -206,7 +207,7 @@ static int transmit_closed(const Express *express, PyObject *link, PyObject *bat
     Changes changes = {0};
     change(&changes, window, WINDOW_sealed_charge, NUMBER(window, WINDOW_sealed_charge) - NUMBER(batch, BATCH_charge));
     if (emitted(express, link, batch, now_ns, &changes, frame)) {
-        done = PyObject_CallMethodNoArgs(GET(window, WINDOW_sealed), name_popleft); /* it is not empty, and nobody else has it */
+        done = PyObject_Vectorcall(express_popleft, &GET(window, WINDOW_sealed), 1, NULL); /* it is not empty, and nobody else has it */
         store(&changes);
     }
     int is_sent = done != NULL;
@@ -295,5 +296,11 @@ long long express_append(const Express *express, PyObject *dst, PyObject *messag
 int express_prepare_send(void)
 {
     checksum_prepare();
-    return (name_append = PyUnicode_InternFromString("append")) && (name_popleft = PyUnicode_InternFromString("popleft")) ? 0 : -1;
+    PyObject *collections = PyImport_ImportModule("collections"), *deque = NULL;
+    if (collections && (deque = PyObject_GetAttrString(collections, "deque")) &&
+        (express_append_to = PyObject_GetAttrString(deque, "append")))
+        express_popleft = PyObject_GetAttrString(deque, "popleft");
+    Py_XDECREF(deque);
+    Py_XDECREF(collections);
+    return express_popleft ? 0 : -1;
 }

@@ -59,21 +59,31 @@ static inline Py_ssize_t slot_of(PyObject *cls, const char *name) { return slot_
 
 static inline Py_ssize_t number_slot_of(PyObject *cls, const char *name) { return slot_of_kind(cls, name, T_LONGLONG); }
 
-/* The names "acquire" and "release"; NULL with an exception. */
-static inline PyObject *const *lock_methods(void)
+/* The function `acquire`, and after it `release`, of the class of a lock: borrowed; NULL with an exception.  They are looked up once for
+   each class that comes: nearly all are of one. */
+static inline PyObject *const *lock_functions(PyObject *lock)
 {
-    static PyObject *names[2];
-    if (!names[0]) names[0] = PyUnicode_InternFromString("acquire");
-    if (names[0] && !names[1]) names[1] = PyUnicode_InternFromString("release");
-    return names[1] ? names : NULL;
+    static PyTypeObject *type;
+    static PyObject *functions[2];
+    if (Py_TYPE(lock) == type) return functions;
+    PyObject *acquire = PyObject_GetAttrString((PyObject *)Py_TYPE(lock), "acquire");
+    PyObject *release = acquire ? PyObject_GetAttrString((PyObject *)Py_TYPE(lock), "release") : NULL;
+    if (!release) {
+        Py_XDECREF(acquire);
+        return NULL;
+    }
+    Py_XSETREF(type, (PyTypeObject *)Py_NewRef(Py_TYPE(lock)));
+    Py_XSETREF(functions[0], acquire);
+    Py_XSETREF(functions[1], release);
+    return functions;
 }
 
 /* Take a lock if it is free.  1: taken; 0: it is not free; -1 with an exception. */
 static inline int take_if_free(PyObject *lock)
 {
-    PyObject *const *names = lock_methods();
-    if (!names) return -1;
-    PyObject *asked[] = {lock, Py_False}, *taken = PyObject_VectorcallMethod(names[0], asked, 2, NULL);
+    PyObject *const *functions = lock_functions(lock);
+    if (!functions) return -1;
+    PyObject *asked[] = {lock, Py_False}, *taken = PyObject_Vectorcall(functions[0], asked, 2, NULL);
     Py_XDECREF(taken);
     return taken ? taken == Py_True : -1;
 }
@@ -83,7 +93,8 @@ static inline int let_go(PyObject *lock)
 {
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
-    PyObject *done = PyObject_VectorcallMethod(lock_methods()[1], &lock, 1, NULL);
+    PyObject *const *functions = lock_functions(lock);
+    PyObject *done = functions ? PyObject_Vectorcall(functions[1], &lock, 1, NULL) : NULL;
     if (type) PyErr_Restore(type, error, trace);
     Py_XDECREF(done);
     return done ? 0 : -1;

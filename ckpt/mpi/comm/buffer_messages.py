@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SMALL_BYTES = REFERENCE_BYTES - envelope.SIZE
 """A smaller buffer counts as a small message, as an object does (object_messages.py)."""
 
-_SPECS = (list, tuple)  # that say which buffer is meant, and more: see `exporter`
+_SPECS = frozenset({list, tuple})  # that say which buffer is meant, and more: see `exporter`
 
 
 class BufferMessages(CommBase):

@@ -19,6 +19,7 @@ from ckpt.compat.threads import captured_in_threads
 from ckpt.mpi.base import envelope
 from ckpt.mpi.base.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from ckpt.mpi.base.errors import MpiException, PeerFailed
+from ckpt.mpi.base.handlers import NoHandlers
 from ckpt.mpi.base.integers import argument
 from ckpt.mpi.comm.comm_base import CommBase
 from ckpt.mpi.comm.guard import handled
@@ -54,6 +55,7 @@ for _known in (
     BufferSend,
     Request,
     Spot,
+    NoHandlers,
 ):
     quick.know(_known)
 

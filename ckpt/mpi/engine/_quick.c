@@ -43,7 +43,8 @@ static PyObject *name_fill;
 
 static const char *const class_names[CLASSES] = {"CommBase", "CommShared", "Engine",      "Channel",  "Context",
                                                   "Matcher",  "FailedRanks", "Exchange", "Op",       "Receive",
-                                                  "BufferSpec", "Done",     "BufferSend",   "Request",  "Spot"};
+                                                  "BufferSpec", "Done",     "BufferSend",   "Request",  "Spot",
+                                                  "NoHandlers"};
 static const struct {
     int cls;
     const char *name;
@@ -144,10 +145,18 @@ static PyObject *loads(PyObject *Py_UNUSED(self), PyObject *args)
    exactly an int. */
 static PyObject *found_under(PyObject *table, PyObject *first, PyObject *second)
 {
+    static PyObject *key; /* of ints, kept for the next search: no code of the program runs meanwhile */
     if (!table || !PyDict_CheckExact(table) || !PyLong_CheckExact(first) || !PyLong_CheckExact(second)) return NULL;
-    PyObject *key = PyTuple_Pack(2, first, second);
-    PyObject *found = key ? PyDict_GetItemWithError(table, key) : NULL;
-    Py_XDECREF(key);
+    if (!key && !(key = PyTuple_Pack(2, first, second))) {
+        PyErr_Clear();
+        return NULL;
+    }
+    PyObject *former[] = {PyTuple_GET_ITEM(key, 0), PyTuple_GET_ITEM(key, 1)};
+    PyTuple_SET_ITEM(key, 0, Py_NewRef(first));
+    PyTuple_SET_ITEM(key, 1, Py_NewRef(second));
+    Py_DECREF(former[0]);
+    Py_DECREF(former[1]);
+    PyObject *found = PyDict_GetItemWithError(table, key);
     if (!found && PyErr_Occurred()) PyErr_Clear();
     return found;
 }

@@ -18,6 +18,7 @@ static int only_waits(PyObject *engine)
     PyObject *runnable = GET(engine, ENGINE_RUNNABLE), *handlers = GET(engine, ENGINE_HANDLERS);
     if (!none_has_failed(engine)) return 0;
     if (!runnable || !PyList_CheckExact(runnable) || PyList_GET_SIZE(runnable) || !handlers) return 0;
+    if (IS(handlers, NO_HANDLERS)) return 1; /* nothing is posted */
     PyObject *posted = PyObject_GetAttr(handlers, name_posted);
     int some = posted ? PyObject_IsTrue(posted) : -1;
     Py_XDECREF(posted);
