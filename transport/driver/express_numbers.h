@@ -52,7 +52,7 @@ static inline long long value(Reading *reading, PyObject *number)
 /* The number in a slot that holds numbers. */
 #define NUMBER(object, slot) NUMBER_SLOT(object, express_offsets[slot])
 
-/* New values of numbers, none of which is stored before nothing can fail any more. */
+/* New values of numbers: all are stored together, when nothing can fail any more. */
 enum { MOST_CHANGES = 32 }; /* a frame that has come changes 25 at the most */
 typedef struct {
     int count;
@@ -182,6 +182,7 @@ typedef struct {
     PyObject *link;
     int acked;                     /* the oldest entries, which an acknowledgement frees */
     PyObject *entries[MOST_ACKED], *units[MOST_ACKED]; /* borrowed, the window has them; and the only unit of each */
+    PyObject *orders[MOST_ACKED];  /* of the units, as they are found in flight */
     long long next;                /* the oldest order that is in flight after it; NEVER: none is */
     int answers;                   /* an acknowledgement is due at once */
     int is_ack;                    /* the frame is an acknowledgement alone */

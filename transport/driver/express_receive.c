@@ -262,10 +262,8 @@ static int leave(PyObject *window, const News *news)
     for (int i = 0; i < news->acked; i++) {
         PyObject *entry = PyObject_Vectorcall(express_popleft, &GET(window, WINDOW_unacked), 1, NULL);
         if (!entry) return -1;
-        PyObject *unit = news->units[i], *order = PyLong_FromLongLong(NUMBER(unit, UNIT(unit, order)));
-        int failed = !order || PyDict_DelItem(GET(window, WINDOW_flight), order);
-        Py_XDECREF(order);
-        if (unit != entry) PyList_SetSlice(GET(entry, LARGE_pieces), 0, 1, NULL); /* the two refer to each other; needs no memory */
+        int failed = PyDict_DelItem(GET(window, WINDOW_flight), news->orders[i]);
+        if (news->units[i] != entry) PyList_SetSlice(GET(entry, LARGE_pieces), 0, 1, NULL); /* the two refer to each other; needs no memory */
         Py_DECREF(entry);
         if (failed) return -1;
     }
@@ -284,14 +282,24 @@ int express_settle(const Express *express, PyObject *link, const Header *header,
     if (deadline < before) change(&news->changes, common, COMMON_deadline_ns, deadline);
     if (news->answers && NUMBER(link, LINK__ack_due) < PLAIN_ACK) change(&news->changes, link, LINK__ack_due, PLAIN_ACK);
     change(&news->changes, express->endpoint, ENDPOINT__clock_ns, now_ns);
-    if (news->answers && !request(link, common)) return 0;
-    for (int i = 0; i < news->acked; i++) Py_INCREF(news->units[i]); /* their numbers are stored last */
-    return 1;
+    int has_orders = 1;
+    for (int i = 0; i < news->acked; i++) {
+        PyObject *unit = Py_NewRef(news->units[i]); /* its numbers are stored last */
+        news->orders[i] = PyLong_FromLongLong(NUMBER(unit, UNIT(unit, order)));
+        if (!news->orders[i]) has_orders = 0;
+    }
+    if (has_orders && (!news->answers || request(link, common))) return 1;
+    news->answers = 0; /* nothing is requested */
+    express_unsettled(express, news);
+    return 0;
 }
 
 static void let_go_of(News *news)
 {
-    for (int i = 0; i < news->acked; i++) Py_DECREF(news->units[i]);
+    for (int i = 0; i < news->acked; i++) {
+        Py_DECREF(news->units[i]);
+        Py_XDECREF(news->orders[i]);
+    }
 }
 
 void express_unsettled(const Express *express, News *news)

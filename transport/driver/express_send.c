@@ -3,8 +3,8 @@
    acknowledgement that is due; on the very objects of transport/protocol.  What each sending changes is here for express_remote.c, too.
 
    It looks at everything first, and leaves all that is not ordinary to Python, having changed nothing: long messages, messages
-   that were lost, a paused, dropped or frozen peer, little credit, an acknowledgement with hints that is due.  All new
-   numbers are made before the first is stored, so a lack of memory changes nothing either.  The Python code is the specification;
+   that were lost, a paused, dropped or frozen peer, little credit, an acknowledgement with hints that is due.  All that needs
+   memory comes before the first number is stored, so a lack of it changes nothing either.  The Python code is the specification;
    tests/unit/transport/driver/test_express.py runs whole histories both ways and compares everything. */
 
 #define PY_SSIZE_T_CLEAN
