@@ -32,12 +32,8 @@ FLOOR = frozenset(
     [
         *("ckpt.errors", "ckpt.version", "ckpt.image.errors", "ckpt.store.errors", "ckpt.undo.errors"),
         *("ckpt.transport", "ckpt.transport.errors", "ckpt.transport.namedtuples", "ckpt.transport.records"),
-        *(
-            "ckpt.transport.finder",
-            "ckpt.transport.integers",
-            "ckpt.transport._integers",
-            "ckpt.transport.jsontext",
-        ),
+        *("ckpt.transport.finder", "ckpt.transport.integers", "ckpt.transport._integers"),
+        "ckpt.transport.jsontext",
         *("ckpt.controller", "ckpt.controller.errors", "ckpt.diagnosis.errors"),
         "ckpt.abft.errors",
     ]

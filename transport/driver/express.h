@@ -8,7 +8,8 @@
 
 #include <stdint.h>
 
-/* The classes of the protocol, and the slots of them that are read or written: X has objects, N numbers (integers.py). */
+/* The classes of the protocol, and the slots of them that are read or written: X has objects, N numbers
+   (transport/integers.py). */
 enum express_class { ENDPOINT, COMMON, LINK, COUNTS, WINDOW, LEDGER, TIMEOUT, BATCH, LARGE, FRAGMENT, PLACED, EXPRESS_CLASSES };
 
 #define EXPRESS_SLOTS(X, N)                                                                                                        \

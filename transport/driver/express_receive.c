@@ -263,7 +263,8 @@ static int leave(PyObject *window, const News *news)
         PyObject *entry = PyObject_Vectorcall(express_popleft, &GET(window, WINDOW_unacked), 1, NULL);
         if (!entry) return -1;
         int failed = PyDict_DelItem(GET(window, WINDOW_flight), news->orders[i]);
-        if (news->units[i] != entry) PyList_SetSlice(GET(entry, LARGE_pieces), 0, 1, NULL); /* the two refer to each other; needs no memory */
+        /* the two refer to each other; needs no memory */
+        if (news->units[i] != entry) PyList_SetSlice(GET(entry, LARGE_pieces), 0, 1, NULL);
         Py_DECREF(entry);
         if (failed) return -1;
     }

@@ -31,7 +31,7 @@ their own are window.py (sender), ledger.py (receiver) and timeout.py.
 
 from __future__ import annotations
 
-from ckpt.transport.integers import integers
+from ckpt.transport.integers import END_OF_NUMBERS, integers
 from ckpt.transport.protocol import frames
 from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled, PeerHeard, PeerSilent
 from ckpt.transport.protocol.frames import ANSWER, CHECKED, MAX_HINTS, Buffer, Ident, Stamp
@@ -40,7 +40,7 @@ from ckpt.transport.protocol.timeout import Timeout
 from ckpt.transport.protocol.units import Batch
 from ckpt.transport.protocol.window import SendWindow
 
-NEVER = 1 << 62
+NEVER = END_OF_NUMBERS
 """The deadline of a timer that does not run."""
 
 STALLED_TIMEOUTS = 6
@@ -57,17 +57,9 @@ for it."""
 NO_ACK, PLAIN_ACK, HINTS_ACK = 0, 1, 2
 
 COUNTERS = (
-    *(
-        "frames_sent",
-        "frames_received",
-        "retransmitted",
-        "timeouts",
-        "duplicates",
-        "early",
-        "refused",
-        "acks_sent",
-    ),
-    *("acks_received", "probes_sent", "nacks_sent", "nacks_received", "old_acks", "invalid_acks"),
+    *("frames_sent", "frames_received", "retransmitted", "timeouts", "duplicates", "early", "refused"),
+    *("acks_sent", "acks_received", "probes_sent", "nacks_sent", "nacks_received"),
+    *("old_acks", "invalid_acks"),
 )
 
 
@@ -138,25 +130,9 @@ class LinkContext:
 
 
 @integers(
-    *(
-        "_ack_at",
-        "_ack_due",
-        "_acked_charge",
-        "_asked_credit_order",
-        "_probe_at",
-        "_probe_wait_ns",
-        "_repeated",
-    ),
-    *(
-        "_repeated_at",
-        "_rto_at",
-        "_waiting_since_ns",
-        "heard_ns",
-        "incarnation",
-        "peer",
-        "peer_epoch",
-        "timeouts",
-    ),
+    *("_ack_at", "_ack_due", "_acked_charge", "_asked_credit_order", "_probe_at", "_probe_wait_ns"),
+    *("_repeated", "_repeated_at", "_rto_at", "_waiting_since_ns"),
+    *("heard_ns", "incarnation", "peer", "peer_epoch", "timeouts"),
 )
 class Link:
     """One link: this rank and one peer; see the module."""
