@@ -22,6 +22,7 @@ __all__ = [
     "instance_bytes",
     "instance_dictionary",
     "is_heap",
+    "place_in_struct",
     "replace_method",
     "replace_slot",
     "set_instance_dictionary",
@@ -100,6 +101,17 @@ def set_instance_dictionary(obj: Any, attributes: dict[str, Any]) -> None:
 def instance_bytes(cls: type) -> int:
     """The size of an instance, without items: ``tp_basicsize``."""
     return cls.__basicsize__
+
+
+def place_in_struct(obj: Any, base: type, value: object) -> int | None:
+    """The address of the only field, in what a base in C has of the instance, that refers to this object."""
+    import ctypes
+
+    words = range(HEADER_BYTES, instance_bytes(base) - _POINTER_BYTES + 1, _POINTER_BYTES)
+    found = [
+        id(obj) + word for word in words if ctypes.c_void_p.from_address(id(obj) + word).value == id(value)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def has_hidden_state(cls: type, slots: int, base: type = object) -> bool:

@@ -7,6 +7,7 @@ programs; the ones beside it have more.
 from __future__ import annotations
 
 from tests.libraries.catalogue_data import DATA
+from tests.libraries.catalogue_listeners import LISTENERS
 from tests.libraries.catalogue_science import SCIENCE
 from tests.libraries.catalogue_tools import TOOLS
 from tests.libraries.library import Library
@@ -760,5 +761,6 @@ print(v == zmq.zmq_version())
 """),
     *DATA,
     *SCIENCE,
+    *LISTENERS,
     *TOOLS,
 )  # fmt: skip

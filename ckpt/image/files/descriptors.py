@@ -69,6 +69,7 @@ __all__ = [
 ]
 
 _IN_MEMORY = "/memfd:"
+_WATCHES = "anon_inode:inotify"
 _ALIKE = (os.devnull, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 """Devices that have no state: one that is opened again is the same."""
 _TERMINALS = ("/dev/ptmx", "/dev/pts/ptmx")
@@ -234,7 +235,8 @@ class Survey(NamedTuple):
 
 def survey(notes: Mapping[int, FileNote]) -> Survey:
     """The program's descriptors. Must run before the forked child gives the parent's pipes and sockets up
-    (:func:`ckpt.image.files.file_notes.give_up_descriptors`). Raises Unpicklable: a pseudo-terminal is among them.
+    (:func:`ckpt.image.files.file_notes.give_up_descriptors`). Raises Unpicklable: a pseudo-terminal or inotify is
+    among them.
     """
     own = set(baseline())
     found: list[int] = []
@@ -270,6 +272,12 @@ def _cannot_be_reopened(fd: int, note: FileNote) -> bool:
         return note.path not in _ALIKE
     if note.kind == "socket":
         return not _is_of_port(fd)
+    if note.path == _WATCHES:
+        raise Unpicklable(
+            f"descriptor {fd}",
+            "files are watched by inotify: a restart cannot make the watches again, and who waits for changes would hear of "
+            "none; end that before a checkpoint, or look at the files every now and then (a PollingObserver, say)",
+        )
     if note.path in ("anon_inode:[eventpoll]", "anon_inode:[eventfd]"):
         return fd not in owned.numbers()
     return note.kind in ("pipe", "special file")

@@ -13,6 +13,8 @@ modules or objects.
     polars          frames, series, expressions, plans
     msgspec         encoders and decoders
     zope_interface  interfaces, and what classes implement
+    traits          listeners of objects with traits: traits, traitlets
+    psygnal         signals with their listeners
     pydantic_core   arguments of a call that is validated
 
 Not here: connections to files of SQLite (:mod:`ckpt.image.stdlib.sqlite`), django (:mod:`ckpt.image.tools.django`).

@@ -125,8 +125,9 @@ class Library:
     put into the module's own object of the new process. :func:`ckpt.image.frameworks.places.reduce_to_place` does that."""
 
     id_tables: ClassVar[tuple[str, ...]] = ()
-    """Modules whose functions (in their variables) and objects (in their attributes) keep dictionaries, sets and lists of
-    numbers that are the ``id()`` of objects: after a restart these numbers are the new addresses."""
+    """Modules whose functions (in their variables, closures and default arguments) and objects (in their attributes) keep
+    numbers that are the ``id()`` of objects, by themselves, in texts, or in dictionaries, sets and lists: after a restart
+    these numbers are the new addresses."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -16,6 +16,7 @@
    Before 2 to 4, table(object) is called for a dict or set that may keep numbers that are the id() of objects. In such a dict a key
    is the address of its value, of the object that its value refers to weakly, or of an object in its value (a tuple or list); or
    the address of the dict itself (the memo of copy.deepcopy); or all keys that are numbers, or all such members, may be addresses.
+   Numbers in keys and members that are tuples count as such.
 
    Resolver(load) is called with a persistent id: 3 gives the interned str, all else what load(id) returns. So a str that was the
    same object as a constant in code is the same one again (what pickle writes later depends on that), though this process may
@@ -196,6 +197,27 @@ static int is_by_id(PyObject *dict, uintptr_t address, PyObject *value)
     return leads_to(value, address, 1);
 }
 
+/* Of a key or member: notes in *addresses and *others what its numbers are, those of a tuple, too. Returns whether one of them is
+   the address of what the value (NULL: there is none) leads to. */
+static int look_at_numbers(PyObject *container, PyObject *key, PyObject *value, int *addresses, int *others)
+{
+    int found = 0;
+    if (PyLong_CheckExact(key)) {
+        uintptr_t address = as_address(key);
+        *(address ? addresses : others) = 1;
+        return value && is_by_id(container, address, value);
+    }
+    if (!PyTuple_CheckExact(key)) return 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++) {
+        PyObject *item = PyTuple_GET_ITEM(key, i);
+        uintptr_t address = PyLong_CheckExact(item) ? as_address(item) : 0;
+        if (address) *addresses = 1;
+        if (address && value) found = found || leads_to(value, address, 1);
+        if (!address && PyLong_CheckExact(item)) *others = 1;
+    }
+    return found;
+}
+
 /* 1: special, 0: ordinary, -1: error */
 static int is_special(PyObject *obj, int *is_table)
 {
@@ -204,12 +226,8 @@ static int is_special(PyObject *obj, int *is_table)
         Py_ssize_t position = 0;
         PyObject *key, *value;
         while ((!special || !*is_table) && PyDict_Next(obj, &position, &key, &value)) {
-            if (PyLong_CheckExact(key)) {
-                uintptr_t address = as_address(key);
-                *is_table = *is_table || is_by_id(obj, address, value);
-                address ? (addresses = 1) : (others = 1);
-            } else
-                special = special || has_python_hash(key, TUPLE_DEPTH);
+            if (look_at_numbers(obj, key, value, &addresses, &others)) *is_table = 1;
+            if (!PyLong_CheckExact(key)) special = special || has_python_hash(key, TUPLE_DEPTH);
         }
         *is_table = *is_table || (addresses && !others);
         return special;
@@ -219,10 +237,9 @@ static int is_special(PyObject *obj, int *is_table)
     if (!so->used && PyFrozenSet_CheckExact(obj)) return 0;
     for (Py_ssize_t i = 0; i <= so->mask; i++) {
         PyObject *key = so->table[i].hash != -1 ? so->table[i].key : NULL;
-        if (key && PyLong_CheckExact(key))
-            as_address(key) ? (addresses = 1) : (others = 1);
-        else
-            special = special || (key && has_python_hash(key, TUPLE_DEPTH));
+        if (!key) continue;
+        look_at_numbers(obj, key, NULL, &addresses, &others);
+        if (!PyLong_CheckExact(key)) special = special || has_python_hash(key, TUPLE_DEPTH);
     }
     *is_table = addresses && !others && PySet_CheckExact(obj);
     if (special) return 1;

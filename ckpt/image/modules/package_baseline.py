@@ -2,9 +2,8 @@
 :mod:`ckpt.image.modules.package_changes` compares with.
 
 A note is a *shallow copy* of one thing: of a module's variables, of a class's attributes, or of a container or instance
-that is found from there, six levels deep: ``mpmath.mp``, ``mp._prec_rounding``, ``config["log"]["level"]``. Notes are
-taken when the outermost import of installed modules has ended, since packages complete themselves while they are imported.
-A note keeps its object alive, so that an address means the same object for ever. Times of the import count as changed.
+found from there, six levels deep (three below a class). Notes are taken when the outermost import of installed modules has
+ended. A note keeps its object alive: an address means the same object for ever. Times of the import count as changed.
 
 ====================================  ==========================================================================
 noted, by its content                 ``dict``, ``list``, ``set``, ``deque``, their subclasses; ``random.Random``; weak
@@ -78,7 +77,8 @@ NO_LIBRARIES = frozenset({"ckpt", "dill", "pip", "setuptools", "pkg_resources", 
 """Packages that are not noted, and are no libraries of the program: ckpt, dill (which ckpt uses), and the tools that install
 packages."""
 
-_MOST_ENTRIES, _DEPTH, _MOST_ENTERED = 10_000, 6, 64  # members of larger containers are not looked into
+_MOST_ENTRIES, _MOST_ENTERED = 10_000, 64  # members of larger containers are not looked into
+_DEPTH, _DEPTH_IN_CLASSES = 6, 3
 _CONTAINERS = (dict, list, set, deque)
 _BUILTIN_CONTAINERS = frozenset({*_CONTAINERS, OrderedDict, defaultdict})
 _NAMESPACES = frozenset(
@@ -201,7 +201,7 @@ class PackageBaseline:
             if is_a(value, type):
                 self._note_class((*path, name), value)
             else:
-                self._note_object((*path, name), value, 1)
+                self._note_object((*path, name), value, _DEPTH_IN_CLASSES)
 
     def _note_object(self, path: Path, obj: Any, levels: int) -> None:
         """Note a container or an instance, and ``levels`` levels of objects below it. Objects of other types are not

@@ -31,7 +31,8 @@ Not here, and not saved
     - packages with compiled modules, which may keep state in C that belongs to their variables (reported), other than weak
       containers, unless the program asks for them (:func:`keep`);
     - containers with more entries than a note copies (reported if their number of entries has changed);
-    - tables whose keys are addresses of objects, which must be empty in a new process;
+    - tables whose keys are addresses of objects, which must be empty in a new process, unless a library class names the
+      modules that keep them;
     - objects without a note.
 """
 
@@ -316,7 +317,7 @@ def _differences(note: Note, found: Changed) -> Iterator[Change]:
                 where = Change(path, "content", None).where
                 found.leave_out("changed", package_of(path[0]), [where], _TOO_LARGE)
     elif note.content is not None and not _is_same(note.content, obj):
-        if _is_by_address(obj):
+        if _is_by_address(obj) and not _is_renumbered(package_of(path[0])):
             found.leave_out(
                 "addresses", package_of(path[0]), [Change(path, "content", None).where], _ADDRESSES
             )
@@ -361,6 +362,11 @@ def _is_by_address(obj: Any) -> bool:
     return bool(keys) and all(
         type(key) is int and key > _LEAST_ADDRESS and key % _ALIGNMENT == 0 for key in keys
     )
+
+
+def _is_renumbered(package: str) -> bool:
+    """Do the addresses in tables of this package become those of the new process (:mod:`ckpt.image.pickling.id_tables`)?"""
+    return any(package_of(name) == package for library in libraries.loaded() for name in library.id_tables)
 
 
 def saved_content(obj: Any) -> Any:

@@ -20,7 +20,7 @@ from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import Path, dictionary_of, follow, is_a, namespace_of, slots_of
 from ckpt.image.threads.restart import fill_later
 
-__all__ = ["put_back", "put_content", "resolve"]
+__all__ = ["put_attributes", "put_back", "put_content", "resolve"]
 
 _COUNT = re.compile(r"count\((-?\d+)(?:, (-?\d+))?\)")
 _MOST_STEPS = 10**8  # steps by which an itertools.count is advanced at most: about a second
@@ -47,7 +47,7 @@ def put_back(package: str, changes: list[tuple[Path, str, Any]]) -> dict[str, An
     return None
 
 
-def _put_attributes(obj: Any, value: tuple[dict[str, Any], list[str]]) -> None:
+def put_attributes(obj: Any, value: tuple[dict[str, Any], list[str]]) -> None:
     attributes: Any = obj.__dict__ if is_a(obj, types.ModuleType) else dictionary_of(obj)
     slots = slots_of(type(obj))
     for name, attribute in value[0].items():
@@ -125,8 +125,8 @@ def _put_in_threads(obj: Any, value: dict[int, dict[str, Any]]) -> None:
 
 
 _PUT_BACK: dict[str, Callable[[Any, Any], None]] = {
-    "module": _put_attributes,
-    "attributes": _put_attributes,
+    "module": put_attributes,
+    "attributes": put_attributes,
     "class": _put_class,
     "content": put_content,
     "weak": _put_weak,

@@ -10,11 +10,14 @@ that the value is, refers to weakly, or holds (in a tuple
 or list): ``{id(obj): obj}``, ``WeakValueDictionary``
 a ``dict`` or ``set`` of which all numbers among the keys  its keys, its members
 or members may be addresses: ``{id(obj): value}``,
-``{id(obj)}``
+``{id(obj)}``; numbers within tuples too:
+``{(id(obj), id(function)): value}``
 the memo of ``copy.deepcopy``                              its keys
-in variables of functions, and attributes of objects, of   keys, members, entries and values, within tuples too
-modules that a library names in
+in variables and closures of functions, and attributes of  keys, members, entries and values, within tuples and
+objects, of modules that a library names in                tables too
 :attr:`ckpt.image.interface.library.Library.id_tables`
+numbers there, and in default arguments, by themselves;    the number
+in texts there: ``f"enter@{id(obj)}"``
 variables of running functions                             the address of an object that is in a variable of a
                                                            running function
 =========================================================  ===================================================
@@ -30,7 +33,10 @@ stay what they are, and which ``ckpt doctor`` names (:mod:`ckpt.image.trial`); f
 
 from __future__ import annotations
 
+import operator
+import re
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -38,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt.image.interface.registry import libraries
 from ckpt.image.lowlevel import _lookup
 from ckpt.image.lowlevel.inspect_raw import ADDRESSES, attributes_of, content_of, is_a, package_of
-from ckpt.image.modules.package_restore import put_content
+from ckpt.image.modules.package_restore import put_attributes, put_content
 
 if TYPE_CHECKING:
     from ckpt.image.frames.stack import FrameRecord
@@ -47,9 +53,12 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "IdTables", "Table", "numbers_in", "reduce_batch", "renumber"]
 
 Table = tuple[Any, bool, list[tuple[int, Any]]]
-"""Container; is all of it renumbered, or its keys only? numbers, each with its object."""
+"""Container, or a cell, function or instance that holds numbers by themselves; is all of it renumbered, or its keys only?
+numbers, each with its object."""
 
 _CONTAINERS = (dict, set, list, deque)
+_NUMBER = re.compile(r"0x[0-9a-f]{9,}|(?<![0-9])[1-9][0-9]{9,}")  # in a text, of the size of addresses
+_LEVELS = 3  # of containers in each other that are looked into, of named modules
 _SINGLETONS = {id(obj): (obj,) for obj in (None, True, False, ..., NotImplemented)}
 
 
@@ -86,10 +95,10 @@ class IdTables:
         in variables of functions of the named modules."""
         lists = [(record, values) for record in frames for values in (record.locals, record.stack)]
         addresses: set[int] = set()
-        if any(type(value) is int and value in ADDRESSES for _, values in lists for value in values):
+        if any(True for _, values in lists for value in values for _ in _numbers_of(value, False)):
             addresses.update(id(value) for _, values in lists for value in values)
         for record, values in lists:
-            if any(type(value) is int and value in addresses for value in values):
+            if any(number in addresses for value in values for number in _numbers_of(value, False)):
                 self.note(values, True)
             module = getattr(record.func, "__module__", None)
             if self._is_named(module):
@@ -99,9 +108,21 @@ class IdTables:
     def note_variables(self, module: str | None, values: list[Any]) -> None:
         """Note the tables among the variables of a function of that module."""
         for value in values if self._is_named(module) else ():
-            if type(value) is types.CellType:
-                value = next(iter(_content(value)), None)
-            self._note_container(value)
+            self._note_cell(value) if type(value) is types.CellType else self._note_container(value)
+
+    def note_items(self, container: Any, items: list[Any]) -> bool:
+        """Note a list of items of a set, if there are numbers in the set that may be addresses. Are there?"""
+        has_numbers = is_a(container, set) and any(True for _ in numbers_in(container, False))
+        if has_numbers:
+            self.note(items, True)
+        return has_numbers
+
+    def note_function(self, function: types.FunctionType) -> None:
+        """Note what a function that no name leads to keeps: a callback that takes an object out of a table."""
+        if self._modules and self._is_named(function.__module__):
+            for cell in function.__closure__ or ():
+                self._note_cell(cell)
+            self._note_holder(function, function.__defaults__ or ())
 
     def note_change(self, package: str, value: Any) -> None:
         """Note what has changed in an installed package with named modules; ``value``: as in
@@ -119,16 +140,37 @@ class IdTables:
             return reduce
 
         def reduce_and_note(saver: Saver, obj: Any) -> Any:
-            for value in (attributes_of(obj) or {}).values():
+            values = list((attributes_of(obj) or {}).values())
+            for value in values:
                 self._note_container(value)
-            self._note_container(obj)
+            if is_a(obj, _CONTAINERS):
+                self._note_container(obj)
+            else:
+                self._note_holder(obj, values)
             return reduce(saver, obj)
 
         return reduce_and_note
 
-    def _note_container(self, value: Any) -> None:
-        if is_a(value, _CONTAINERS):
-            self.note(value, True)
+    def _note_cell(self, cell: types.CellType) -> None:
+        values = _content(cell)
+        for value in values:
+            self._note_container(value)
+        self._note_holder(cell, values)
+
+    def _note_holder(self, holder: Any, values: Iterable[Any]) -> None:
+        """Note an object that is no container, if a number among what it holds may be an address."""
+        if any(True for value in values for _ in _numbers_of(value)):
+            self.note(holder, True)
+
+    def _note_container(self, value: Any, levels: int = _LEVELS) -> None:
+        if not is_a(value, _CONTAINERS):
+            return
+        self.note(value, True)
+        if levels > 1:
+            for inner in _members(value, True):
+                inner_parts = inner if type(inner) is tuple else (inner,)
+                for part in inner_parts:
+                    self._note_container(part, levels - 1)
 
     def _is_named(self, module: object) -> bool:
         return isinstance(module, str) and any(
@@ -169,11 +211,11 @@ class IdTables:
         return next((found for place in self._places if (found := place.at(number)) is not None), None)
 
 
-def _content(cell: types.CellType) -> Iterator[Any]:
+def _content(cell: types.CellType) -> tuple[Any, ...]:
     try:
-        yield cell.cell_contents
+        return (cell.cell_contents,)
     except ValueError:
-        return
+        return ()
 
 
 def reduce_batch(saver: Saver, batch: Batch) -> Any:
@@ -181,10 +223,28 @@ def reduce_batch(saver: Saver, batch: Batch) -> Any:
 
 
 def numbers_in(table: Any, is_whole: bool) -> Iterator[int]:
-    """The numbers in a container that may be addresses. ``is_whole``: not only among the keys of a dictionary."""
-    waiting = list(table if type(table) is frozenset else content_of(table))
-    if is_whole and is_a(table, dict):
-        waiting += dict.values(table)
+    """The numbers in a table that may be addresses. ``is_whole``: not only among the keys of a dictionary."""
+    for value in _members(table, is_whole):
+        yield from _numbers_of(value, is_whole)
+
+
+def _members(table: Any, is_whole: bool) -> list[Any]:
+    cls = type(table)
+    if cls is types.CellType:
+        return list(_content(table))
+    if cls is types.FunctionType:
+        return list(table.__defaults__ or ())
+    if cls is frozenset:
+        return list(table)
+    if not is_a(table, _CONTAINERS):
+        return list((attributes_of(table) or {}).values())
+    found = list(content_of(table))
+    return [*found, *dict.values(table)] if is_whole and is_a(table, dict) else found
+
+
+def _numbers_of(value: Any, is_whole: bool = True) -> Iterator[int]:
+    """``is_whole``: also those that are part of a text."""
+    waiting = [value]
     while waiting:
         value = waiting.pop()
         if type(value) is int:
@@ -192,6 +252,8 @@ def numbers_in(table: Any, is_whole: bool) -> Iterator[int]:
                 yield value
         elif type(value) is tuple:
             waiting += value
+        elif is_whole and type(value) is str:
+            yield from (number for found in _NUMBER.findall(value) if (number := int(found, 0)) in ADDRESSES)
 
 
 # ---------------------------------------------------------------------- loading
@@ -202,18 +264,54 @@ def renumber(tables: list[Table]) -> None:
     for table, is_whole, pairs in tables:
         here = {number: id(obj) for number, obj in pairs}
 
-        def changed(value: Any, here: dict[int, int] = here) -> Any:
+        def changed(value: Any, here: dict[int, int] = here, has_texts: bool = is_whole) -> Any:
             if type(value) is int:
                 return here.get(value, value)
-            return tuple(map(changed, value)) if type(value) is tuple else value
+            if has_texts and type(value) is str:
+                text = _NUMBER.sub(lambda found: _renumbered(found[0], here), value)
+                return value if text == value else text
+            if type(value) is not tuple:
+                return value
+            parts = tuple(changed(part, here, has_texts) for part in value)
+            return value if all(map(operator.is_, parts, value)) else parts
 
-        put_content(table, _changed_content(table, changed, is_whole))
+        if is_a(table, _CONTAINERS):
+            put_content(table, _changed_content(table, changed, is_whole))
+        else:
+            _change_holder(table, changed)
+
+
+def _renumbered(digits: str, here: dict[int, int]) -> str:
+    number = here.get(int(digits, 0))
+    return digits if number is None else hex(number) if digits.startswith("0x") else str(number)
+
+
+def _change_holder(holder: Any, changed: Callable[[Any], Any]) -> None:
+    cls = type(holder)
+    if cls is types.CellType:
+        holder.cell_contents = changed(holder.cell_contents)
+    elif cls is types.FunctionType:
+        holder.__defaults__ = changed(holder.__defaults__)
+    else:
+        attributes = attributes_of(holder) or {}
+        new = {name: changed(value) for name, value in attributes.items()}
+        put_attributes(
+            holder, ({name: value for name, value in new.items() if value is not attributes[name]}, [])
+        )
 
 
 def _changed_content(table: Any, changed: Callable[[Any], Any], is_whole: bool) -> Any:
     content = content_of(table)
     if is_a(table, dict):
-        pairs = content if type(content) is list else content.items()
+        pairs = content if type(content) is list else list(content.items())
+        for (
+            key,
+            value,
+        ) in pairs:  # a reference in a WeakValueDictionary keeps its key; reduce_weakref sees to some
+            if type(value) is weakref.KeyedRef and (
+                type(key) is tuple or (type(key) is int and value.key == key)
+            ):
+                value.key = changed(value.key)
         return [(changed(key), changed(value) if is_whole else value) for key, value in pairs]
     if type(table) is set:
         return _lookup.layout(set(map(changed, content)))

@@ -123,6 +123,7 @@ def reduce_function(pickler: Saver, function: types.FunctionType) -> Any:
     path = pickler.definitions.path_of(function)
     if path is not None:
         return definitions.follow, (path, function.__qualname__)
+    pickler.id_tables.note_function(function)
     state = (
         function.__qualname__,
         function.__module__,

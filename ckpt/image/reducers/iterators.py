@@ -18,13 +18,14 @@ Sets
     So the image also has the remaining items of an iterator over such a set (:func:`_has_certain_order` tells them apart).
     If the order differs after the restart, the iterator is restored as one over a set of its own, which has the remaining
     items in the order that they had: each item is returned once. Such an iterator does not see later changes of the set.
+    So are iterators over sets of addresses (:mod:`ckpt.image.pickling.id_tables`), when these have become the new ones.
 
 Groups
     An ``itertools.groupby`` that has given out all it has taken (as after ``next(group)``) must still know the key of the
     group that it has begun: it passes over the rest of that group. Its own ``__reduce__`` leaves that key out.
 
-The names of what is called at load (:func:`make`, :func:`place`, :func:`make_view`, :func:`make_groups`, :class:`Changed`)
-are part of the image format.
+The names of what is called at load (:func:`make`, :func:`go_through`, :func:`place`, :func:`make_view`, :func:`make_groups`,
+:class:`Changed`) are part of the image format.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ __all__ = [
     "by_exhausting",
     "class_of_dict",
     "finish",
+    "go_through",
     "make",
     "make_groups",
     "make_view",
@@ -165,6 +167,12 @@ def _iterator_in_order(items: list[Any]) -> Any:
     return frozenset.__iter__(own)
 
 
+def go_through(iterator: Any, items: list[Any]) -> None:
+    """In the end, when numbers that are addresses have become the new ones, which also gives their set another order: have
+    an iterator over that set return these items in their order."""
+    exchange(iterator, _iterator_in_order(items))
+
+
 def place(name: str, container: Any, size: int, index: int) -> Any:
     """An iterator, at `index`, over a list that had `size` items, or over a sequence of a class of the program (`size` -1).
 
@@ -247,7 +255,11 @@ def _reduce(pickler: Saver, obj: Any, kind: IteratorKind, container: Any) -> Any
             reason = f"{type(obj).__name__}: {changed}; such an iterator cannot be saved without fork"
             raise PicklingError(reason) from None
         return Changed, by_exhausting(obj, _items_before_error)
-    may_differ = kind[0] in (set, frozenset) and not _has_certain_order(pickler, container)
+    is_set = kind[0] in (set, frozenset)
+    if is_set and pickler.id_tables.note_items(container, remaining):
+        pickler.defer(go_through, obj, remaining)
+        return make, (kind, container, size, size - len(remaining))
+    may_differ = is_set and not _has_certain_order(pickler, container)
     return make, (kind, container, size, size - len(remaining), *([remaining] if may_differ else []))
 
 

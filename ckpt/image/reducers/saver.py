@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from types import FunctionType
+
     from ckpt.image.frames.suspended import CachedCall
     from ckpt.image.modules.definitions import Definitions
     from ckpt.image.modules.references import References
@@ -47,6 +49,12 @@ class Tables(Protocol):
 
     def note_variables(self, module: str | None, values: list[Any]) -> None:
         """Note the tables among the variables of a function of that module."""
+
+    def note_items(self, container: Any, items: list[Any]) -> bool:
+        """Note a list of items of a set, if there are numbers in the set that may be addresses. Are there?"""
+
+    def note_function(self, function: FunctionType) -> None:
+        """Note what a function that no name leads to keeps in its closure and default arguments."""
 
 
 class Saver(Protocol):

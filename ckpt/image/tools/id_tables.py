@@ -1,5 +1,5 @@
 """Libraries whose classes say one thing only: where they keep tables by the ``id()`` of objects
-(:mod:`ckpt.image.pickling.id_tables`); and PuLP, whose variables keep their own.
+(:mod:`ckpt.image.pickling.id_tables`); and those whose objects keep their own ``id`` or hash: PuLP, PyPubSub.
 """
 
 from __future__ import annotations
@@ -9,7 +9,23 @@ from typing import Any
 
 from ckpt.image.interface.library import Library, Reducer
 
-__all__ = ["Lark", "Parsimonious", "Pulp", "Sqlglot", "Transitions"]
+__all__ = [
+    "Blinker",
+    "Lark",
+    "Parsimonious",
+    "Pubsub",
+    "Pulp",
+    "Pydispatch",
+    "Sqlglot",
+    "Statemachine",
+    "Transitions",
+]
+
+
+class Blinker(Library):
+    """Receivers and senders of signals, in tables and in the callbacks that take them out."""
+
+    id_tables = ("blinker",)
 
 
 class Lark(Library):
@@ -22,6 +38,31 @@ class Parsimonious(Library):
     """The cache of a parse, by the id of the expression."""
 
     id_tables = ("parsimonious.expressions",)
+
+
+class Pydispatch(Library):
+    """Connections by the id of the sender, and references to methods by those of object and function."""
+
+    id_tables = ("pydispatch",)
+
+
+class Pubsub(Library):
+    """Topics, and listeners that keep the hash of what they call, which is another one after a restart."""
+
+    def reducer_by_base(self, cls: type) -> Reducer | None:
+        base = getattr(sys.modules.get("pubsub.core.listener"), "Listener", None)
+        return reduce_listener if base is not None and issubclass(cls, base) else None
+
+
+def reduce_listener(saver: Any, listener: Any) -> Any:
+    return make_empty, (type(listener),), (listener.__dict__,), None, None, fill_listener
+
+
+def fill_listener(listener: Any, state: tuple[dict[str, Any]]) -> None:
+    fill(listener, state)
+    called = listener.getCallable()
+    if called is not None:
+        listener.__dict__["_Listener__hash"] = hash(called)
 
 
 class Pulp(Library):
@@ -71,6 +112,12 @@ class Sqlglot(Library):
     """The optimizer and the comparison of trees: columns and scopes that have been visited."""
 
     id_tables = ("sqlglot.optimizer", "sqlglot.diff")
+
+
+class Statemachine(Library):
+    """Callbacks by a text with the id of their specification. A machine that runs a callback is saved raw."""
+
+    id_tables = ("statemachine",)
 
 
 class Transitions(Library):

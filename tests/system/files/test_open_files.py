@@ -425,3 +425,18 @@ def test_a_pseudo_terminal_is_refused_by_name(tmp_path: Path, start: Callable[..
     )
     job = start(app, ranks=1, every=0.2)
     assert "a pseudo-terminal" in job.wait_event("failed")["reason"], job.report()
+
+
+def test_watches_of_files_are_refused_by_name(tmp_path: Path, start: Callable[..., Job]) -> None:
+    """Their number was closed after a restart, and an observer of watchdog heard of no change any more."""
+    app = write_app(
+        tmp_path,
+        """
+    import ctypes, time
+    assert ctypes.CDLL(None).inotify_init() >= 0
+    while True:
+        time.sleep(0.01)
+    """,
+    )
+    job = start(app, ranks=1, every=0.2)
+    assert "inotify" in job.wait_event("failed")["reason"], job.report()

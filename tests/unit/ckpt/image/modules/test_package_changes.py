@@ -590,6 +590,62 @@ def test_a_method_of_a_class_of_the_library_that_the_program_has_replaced(tmp_pa
     assert after_restart(tmp_path, library, program) == "2 2\n"
 
 
+def test_what_runs_and_is_reached_by_a_class_is_one_object(tmp_path: Path) -> None:
+    """A trampoline of reactivex: its running method went on with a copy, and the package's own one stayed busy for ever."""
+    library = """
+        import threading
+        class Queue:
+            def __init__(self):
+                self.items = []
+        class Trampoline:
+            def __init__(self):
+                self.is_idle, self.queue = True, Queue()
+            def run(self, work):
+                self.queue.items.append(work)
+                if not self.is_idle:
+                    return
+                self.is_idle = False
+                while self.queue.items:
+                    self.queue.items.pop(0)()
+                self.is_idle = True
+        class Local(threading.local):
+            def __init__(self):
+                self.trampoline = Trampoline()
+        class Scheduler:
+            local = Local()
+        def run(work):
+            Scheduler.local.trampoline.run(work)
+    """
+    program = """
+        import lib
+        def work():
+            driver_tick()
+            lib.run(lambda: print("inner"))
+            print("outer")
+        lib.run(work)
+        lib.run(lambda: print("later"))
+    """
+    assert after_restart(tmp_path, library, program) == "outer\ninner\nlater\n"
+
+
+def test_a_table_by_addresses_of_a_named_module(tmp_path: Path) -> None:
+    library = "seen = {}\ndef see(obj):\n    return seen.setdefault(id(obj), len(seen))\n"
+    program = """
+        from ckpt.image.interface.registry import libraries
+        from ckpt.libraries import Library
+        class Named(Library):
+            id_tables = ("lib",)
+        libraries.extend([("lib", "__main__:Named")])
+        import lib
+        objects = [object() for _ in range(3)]
+        for obj in objects:
+            lib.see(obj)
+        driver_tick()
+        print([lib.see(obj) for obj in reversed(objects)])
+    """
+    assert after_restart(tmp_path, library, program) == "[2, 1, 0]\n"
+
+
 def test_a_table_by_addresses_starts_empty(tmp_path: Path) -> None:
     library = "seen = {}\ndef see(obj):\n    return seen.setdefault(id(obj), len(seen))\n"
     program = """

@@ -147,6 +147,38 @@ def test_dictionaries_and_sets_of_addresses_become_new() -> None:
     assert lists == {id(node): [node.name] for node in copies} and lists.default_factory is list
 
 
+def test_addresses_in_tuples_become_new() -> None:
+    """A table of listeners by object and function (blinker) was not found any more after a restart."""
+    objects = nodes()
+    keys = [(id(node), id(Node)) for node in objects]
+    both: dict[Any, Any] = {(id(node), "x", 3): weakref.ref(node) for node in objects}
+    names, members, both, copies = copy_of((dict.fromkeys(keys, "x"), {*keys}, both, objects))
+    here = [(id(node), id(type(node))) for node in copies]
+    assert list(names) == here and members == {*here}
+    assert list(both) == [(id(node), "x", 3) for node in copies]
+
+
+@pytest.mark.parametrize("taken", [0, 2, 5])
+def test_an_iterator_over_addresses_gives_each_once(taken: int) -> None:
+    """The set has another order when its members are other numbers."""
+    objects = nodes()
+    iterator = iter({id(node) for node in objects})
+    before = [next(iterator) for _ in range(taken)]
+    indexes = [[id(node) for node in objects].index(number) for number in before]
+    copies, iterator = copy_of((objects, iterator))
+    left = [[id(node) for node in copies].index(number) for number in iterator]
+    assert sorted(indexes + left) == [0, 1, 2, 3, 4]
+    assert not list(iterator)
+
+
+def test_a_weak_dictionary_by_tuples_loses_what_dies() -> None:
+    objects = nodes(2)
+    registry = weakref.WeakValueDictionary(((id(node), id(Node)), node) for node in objects)
+    copies, table = copy_of((objects, registry))
+    copies.pop()
+    assert list(table) == [(id(copies[0]), id(type(copies[0])))]
+
+
 def test_random_numbers_stay() -> None:
     draw = random.Random(1)
     table = {draw.getrandbits(47) // 8 * 8: Node("a") for _ in range(100)}
@@ -205,6 +237,50 @@ def test_attributes_of_objects_of_a_named_module(named: types.ModuleType) -> Non
     assert list(walk.counts) == here
     assert dict(walk.caches) == {here[0]: {1: 2}}
     assert walk.receivers == [((number, id(None)), "x") for number in here]
+
+
+def test_numbers_by_themselves_tables_in_tables_and_texts(named: types.ModuleType) -> None:
+    objects = nodes(2)
+    number = id(objects[0])
+    walk = named.Walk(
+        own=number,
+        key=(number, "x"),
+        senders={0: [number], 1: {0, number}},
+        text=f"enter@{number} {hex(number)} 0x12",
+        callbacks={f"enter@{number}": 1},
+        gone=8 << 40,
+    )
+    walk, copies = copy_of((walk, objects))
+    here = id(copies[0])
+    assert (walk.own, walk.key, walk.gone) == (here, (here, "x"), 8 << 40)
+    assert walk.senders == {0: [here], 1: {0, here}}
+    assert walk.text == f"enter@{here} {hex(here)} 0x12"
+    assert walk.callbacks == {f"enter@{here}": 1}
+
+
+def test_attributes_in_slots(named: types.ModuleType) -> None:
+    slotted = type("Slotted", (), {"__module__": named.__name__, "__slots__": ("key",)})
+    node, walk = Node("a"), slotted()
+    walk.key = id(node)
+    named.Slotted = slotted
+    walk, copied = copy_of((walk, node))
+    assert walk.key == id(copied)
+
+
+def test_callbacks_of_a_named_module(named: types.ModuleType) -> None:
+    """What takes a dead object out of a table knows the key by its closure, or by a default argument."""
+    code = """
+def callbacks(number):
+    def cleanup(ref):
+        return number
+    def remove(ref, number=number):
+        return number
+    return cleanup, remove
+"""
+    exec(code, named.__dict__)
+    node = Node("a")
+    (cleanup, remove), copied = copy_of((named.callbacks(id(node)), node))
+    assert cleanup(None) == remove(None) == id(copied)
 
 
 def test_a_class_of_the_program_that_derives_from_a_named_one(named: types.ModuleType) -> None:
