@@ -135,7 +135,7 @@ def test_a_name_of_what_does_not_exist_is_found(text: str) -> None:
     [
         ":mod:`ckpt.image`, :func:`ckpt.image.loading.load`, :meth:`ckpt.image.interface.library.Library.refuse`",
         ":func:`~ckpt.image.trial.examine`, :mod:`.trial`, :class:`io.TextIOWrapper`",
-        "pairs.py, transport/wires/ring.c_not_a_file, ring_ends.c, Modules/_ctypes/callbacks.c, `x.pyi`",
+        "pairs.py, transport/rings/ring.c_not_a_file, ring_ends.c, Modules/_ctypes/callbacks.c, `x.pyi`",
     ],
 )
 def test_names_of_what_exists_pass(text: str) -> None:

@@ -44,7 +44,8 @@ FACE = frozenset({"ckpt", "ckpt.MPI", "ckpt.layer", "ckpt.libraries", "ckpt.read
 
 ORDER = (
     "ckpt.compat",
-    *("ckpt.transport.protocol", "ckpt.transport.wires", "ckpt.transport.boards", "ckpt.transport.driver"),
+    *("ckpt.transport.protocol", "ckpt.transport.wires", "ckpt.transport.rings"),
+    *("ckpt.transport.boards", "ckpt.transport.driver"),
     *(
         "ckpt.store.disk",
         "ckpt.store.records",

@@ -122,8 +122,8 @@ _MADE_BY_EVERY_RANK = {
     "ckpt.store.records.manifest": ("Manifest",),
     "ckpt.transport.protocol.config": ("EndpointConfig",),
     "ckpt.transport.protocol.state": ("LinkState", "PortState"),
-    "ckpt.transport.wires.bell": ("Offer",),
-    "ckpt.transport.wires.ringwire": ("Peer",),
+    "ckpt.transport.rings.bell": ("Offer",),
+    "ckpt.transport.rings.ringwire": ("Peer",),
     "ckpt.transport.wires.zmqsettings": ("CurveKeys", "ZmqLimits"),
 }
 """Classes of which every rank makes instances, at its start or for an image. tests/system/spine/test_start.py keeps the list

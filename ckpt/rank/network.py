@@ -26,17 +26,17 @@ from ckpt.transport.driver.port import SPIN_LONGEST_NS, Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
 from ckpt.transport.protocol.state import PortState
 from ckpt.transport.protocol.watch import GIVE_UP_NS
-from ckpt.transport.wires import ring
+from ckpt.transport.rings import ring
+from ckpt.transport.rings.ringwire import RingWire
 from ckpt.transport.wires.directwire import DirectWire
-from ckpt.transport.wires.ringwire import RingWire
 from ckpt.transport.wires.wire import Wire
 from ckpt.transport.wires.zmqwire import CurveKeys, ZmqLimits, ZmqWire
 
 if TYPE_CHECKING:
     from ckpt.mpi.engine.engine import Engine
     from ckpt.rank.runtime import Runtime
+    from ckpt.transport.rings.ring import FrameLimits
     from ckpt.transport.wires.faultinject import FaultPlan
-    from ckpt.transport.wires.ring import FrameLimits
 
 __all__ = ["allow_connections", "is_on_one_host", "open_fast_paths", "open_port"]
 
@@ -64,7 +64,7 @@ def _set_clock() -> None:
     """The clock of this process may show something else than that of the host (:mod:`ckpt.image.process.clocks`): the
     transport's C code is told by how much."""
     if offset_ns := monotonic_offset_ns():
-        from ckpt.transport.wires import _ring
+        from ckpt.transport.rings import _ring
 
         _ring.shift_clock(offset_ns)
 
@@ -205,7 +205,7 @@ def waiting(mode: str, ranks: int) -> tuple[int, int]:
     """How a rank waits (``--wait``): for so many ns it looks before it sleeps, and after so many it yields its core.
 
     ``ranks``: on this host. A rank that finds its core wanted by others yields it after each look, in any mode but ``spin``
-    (:class:`ckpt.transport.wires.ringwire.RingWire`).
+    (:class:`ckpt.transport.rings.ringwire.RingWire`).
     """
     if mode == "auto":
         try:

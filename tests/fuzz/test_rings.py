@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from ckpt.transport.wires import ring
+from ckpt.transport.rings import ring
 from tests.fuzz.frames import EXTREMES
 from tests.seeds import seed_of_the_commit
 
@@ -67,7 +67,7 @@ def act(random: Random, memory: memoryview) -> None:
 
 def attack(seed: int, acts: int) -> dict[str, int]:
     """Attack a reader and a writer `acts` times; how often each outcome came."""
-    from ckpt.transport.wires import _ring
+    from ckpt.transport.rings import _ring
 
     random = Random(seed)
     outcomes = dict.fromkeys(("frame", "nothing", "damaged reader", "taken", "full", "broken writer"), 0)

@@ -5,5 +5,5 @@
     _board, board.h   the same between processes, in C
     offers            memory of the program itself, which the others may read for a while
 
-Not here: how a board's memory reaches the others (:mod:`ckpt.transport.wires`), collectives (:mod:`ckpt.mpi.slots`).
+Not here: how a board's memory reaches the others (:mod:`ckpt.transport.rings`), collectives (:mod:`ckpt.mpi.slots`).
 """

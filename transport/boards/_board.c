@@ -364,7 +364,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__board(void)
 {
-    PyObject *home = PyImport_ImportModule("ckpt.transport.wires._ring");
+    PyObject *home = PyImport_ImportModule("ckpt.transport.rings._ring");
     PyObject *found = home ? PyObject_GetAttrString(home, "api") : NULL;
     board_rings = found ? PyCapsule_GetPointer(found, RING_API) : NULL; /* valid for ever: the module is never unloaded */
     Py_XDECREF(found);

@@ -1,6 +1,6 @@
 from typing import Any
 
-from ckpt.transport.wires._ring import Inbox
+from ckpt.transport.rings._ring import Inbox
 
 api: object
 

@@ -7,7 +7,7 @@
 #include "board.h"
 
 #include "../driver/lane.h"
-#include "../wires/ring_ends.h"
+#include "../rings/ring_ends.h"
 
 typedef struct {
     PyObject_HEAD

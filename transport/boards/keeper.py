@@ -1,7 +1,7 @@
 """The boards of one process: makes them, hands their areas to the other members, takes theirs. (driver)
 
 An area is a memory file without a name. It is handed over as a descriptor by the bells of the two processes
-(`ckpt.transport.wires.bell`), as a ring is, with the number of the group that the board is for. What comes before the board
+(`ckpt.transport.rings.bell`), as a ring is, with the number of the group that the board is for. What comes before the board
 is made here is kept, at most PENDING_MOST of it.
 
     none ──make──▶ offered ──each member looks at each area──▶ complete
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ckpt.transport.boards.offers import Offers
-from ckpt.transport.wires.ringwire import RingWire
+from ckpt.transport.rings.ringwire import RingWire
 
 if TYPE_CHECKING:
     from ckpt.transport.boards._board import Board, Host

@@ -34,7 +34,6 @@
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-#include "../wires/ring_ends.h"
 #include <poll.h>
 #include <time.h>
 
@@ -51,7 +50,9 @@ typedef struct {
     int far_fd, else_fd;
     Py_ssize_t others;
     Py_ssize_t slots[PORT_SLOTS]; /* -1: this port has no such slots */
-    unsigned long long sent, taken, seen, pointed, read, placed;
+    Ring *helped; /* to the rank to which the last pointer has gone: that one may ask for help; NULL: none */
+    unsigned long pointers; /* so many had gone then */
+    unsigned long long sent, taken, seen, pointed, read, placed, shared;
 } Hot;
 
 enum { FAR_LONGEST = 8 << 10, LONGEST_LOOK_NS = 10000000, CONTROL_EVERY_NS = 2000000 /* port.py */ };
@@ -91,6 +92,7 @@ static int hot_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(hot->receive_far);
     Py_VISIT(hot->take_far);
     Py_VISIT(hot->count_threads);
+    Py_VISIT(hot->helped);
     return 0;
 }
 
@@ -114,6 +116,7 @@ static int hot_clear(PyObject *self)
     Py_CLEAR(hot->receive_far);
     Py_CLEAR(hot->take_far);
     Py_CLEAR(hot->count_threads);
+    Py_CLEAR(hot->helped);
     return 0;
 }
 
@@ -194,6 +197,9 @@ static int learn_direct(Express *core, PyObject *direct)
     }
     core->direct = Py_NewRef(ranks);
     memcpy(core->badge, badge, BADGE);
+    core->own = (RingProcess){.pid = (pid_t)get_number(core->badge, 8), .badge_at = get_number(core->badge + 8, 8)};
+    memcpy(core->own.badge, core->badge + 16, RING_BADGE);
+    core->rings = rings;
     return 0;
 }
 
@@ -401,10 +407,51 @@ static int hand_over(Hot *hot, const Arrived *arrived)
 }
 
 /* Does the descriptor say that a frame of another host may have come? */
-static int far_is_due(void *with)
+static int far_is_due(const Hot *hot)
 {
-    struct pollfd far = {.fd = *(int *)with, .events = POLLIN};
+    struct pollfd far = {.fd = hot->far_fd, .events = POLLIN};
     return poll(&far, 1, 0) > 0;
+}
+
+/* Find the ring by which the last pointer has gone. */
+static void find_helped(Hot *hot)
+{
+    PyObject *rank, *writer;
+    Py_ssize_t at = 0;
+    unsigned long last = hot->pointers;
+    while (PyDict_Next(hot->writers, &at, &rank, &writer))
+        if (Py_IS_TYPE(writer, rings->writer) && ((Ring *)writer)->pointed > last) {
+            last = ((Ring *)writer)->pointed;
+            Py_XSETREF(hot->helped, (Ring *)Py_NewRef(writer));
+        }
+    hot->pointers = *rings->pointers;
+}
+
+static int help_is_due(void *with) { return rings->wants_help(((Hot *)with)->helped); }
+
+static int something_is_due(void *with)
+{
+    Hot *hot = with;
+    return (hot->helped && rings->wants_help(hot->helped)) || far_is_due(hot);
+}
+
+/* Look for records, and copy what a reader has asked for, until `end_ns`.  0: the time is over. */
+static int spin(Hot *hot, long long end_ns, long long pause_ns)
+{
+    int is_due;
+    if (hot->pointers != *rings->pointers) find_helped(hot);
+    while ((is_due = hot->far      ? rings->spin_also(hot->inbox, end_ns, pause_ns, something_is_due, hot)
+                     : hot->helped ? rings->spin_also(hot->inbox, end_ns, pause_ns, help_is_due, hot)
+                                   : rings->spin(hot->inbox, end_ns, pause_ns)) &&
+           hot->helped && rings->wants_help(hot->helped)) {
+        int helped;
+        Py_BEGIN_ALLOW_THREADS /* nobody else has the port's lock */
+        helped = rings->help(hot->helped);
+        Py_END_ALLOW_THREADS
+        if (helped < 0) Py_CLEAR(hot->helped);
+        if (helped > 0) hot->shared += (unsigned)helped;
+    }
+    return is_due;
 }
 
 /* The next frame of another host: a new reference.  NULL, maybe with an exception: there is none.  `is_due`: the descriptor is
@@ -468,6 +515,7 @@ static void take_near(Hot *hot, Arrival *arrival)
     Incoming frame;
     while (!arrival->frame && !PyErr_Occurred() && (ring = rings->turn(hot->inbox)) != NULL) {
         int parts = rings->peek(ring, frame.at, frame.size, frame.lengths), taken = 0;
+        frame.ring = ring;
         if (parts == 1) taken = express_accept(&hot->core, &frame, now_ns(), &arrival->arrived);
         if (parts == 3) taken = take_remote(hot, &frame, &arrival->arrived);
         if (taken < 0 || taken == SOON) return;
@@ -496,14 +544,14 @@ static void take_from_far(Hot *hot, int is_due, Arrival *arrival)
 static void await_frame(Hot *hot, long long end_ns, long long pause_ns, Arrival *arrival)
 {
     if (!hot->far) {
-        if (rings->spin(hot->inbox, end_ns, pause_ns)) take_near(hot, arrival);
+        if (spin(hot, end_ns, pause_ns)) take_near(hot, arrival);
         return;
     }
     take_from_far(hot, 0, arrival); /* from here on the descriptor becomes readable for the next one */
     if (arrival->frame || arrival->is_ordinary || PyErr_Occurred()) return;
     if (!rings->count(hot->inbox)) {
         if (sleep_for_far(hot, end_ns)) take_from_far(hot, 1, arrival);
-    } else if (rings->spin_also(hot->inbox, end_ns, pause_ns, far_is_due, &hot->far_fd)) {
+    } else if (spin(hot, end_ns, pause_ns)) {
         take_near(hot, arrival);
         if (!arrival->frame && !arrival->is_ordinary && !PyErr_Occurred()) take_from_far(hot, 0, arrival);
     }
@@ -518,6 +566,7 @@ static int look_until(Hot *hot, long long end_ns, long long pause_ns)
     await_frame(hot, end_ns, pause_ns, &arrival);
     int failed = PyErr_Occurred() != NULL;
     if (arrival.is_ordinary) {
+        Py_CLEAR(hot->helped); /* most likely the acknowledgement */
         /* whoever has sent a long message waits for its acknowledgement: it leaves first */
         failed = (arrival.arrived.placed && flush_due(hot) && flush(hot) < 0) || hand_over(hot, &arrival.arrived);
         hot->taken++;
@@ -701,6 +750,8 @@ static PyObject *get_read(PyObject *self, void *Py_UNUSED(closure)) { return PyL
 
 static PyObject *get_placed(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->placed); }
 
+static PyObject *get_shared(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->shared); }
+
 static PyObject *get_taken(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->taken); }
 
 /* ---- the module ------------------------------------------------------------------------------------------------------------ */
@@ -766,6 +817,7 @@ static PyGetSetDef values[] = {
     {"seen", get_seen, NULL, "Glances that have found a message without Python.", NULL},
     {"taken", get_taken, NULL, "Frames received this way.", NULL},
     {"pointed", get_pointed, NULL, "Of the frames sent: those with a pointer.", NULL},
+    {"shared", get_shared, NULL, "Pieces of payloads that were written into a receiver's memory.", NULL},
     {"read", get_read, NULL, "Of the frames received: those with a pointer.", NULL},
     {"placed", get_placed, NULL, "Of these, those that were read into memory of the program.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -794,7 +846,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__express(void)
 {
-    PyObject *home = PyImport_ImportModule("ckpt.transport.wires._ring");
+    PyObject *home = PyImport_ImportModule("ckpt.transport.rings._ring");
     PyObject *capsule = home ? PyObject_GetAttrString(home, "api") : NULL;
     rings = capsule ? PyCapsule_GetPointer(capsule, RING_API) : NULL; /* valid for ever: the module is never unloaded */
     Py_XDECREF(capsule);

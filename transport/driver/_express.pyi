@@ -3,7 +3,7 @@ from typing import Any
 
 from ckpt.transport.protocol.ledger import Placed
 from ckpt.transport.protocol.state import Buffer
-from ckpt.transport.wires._ring import Inbox, Writer
+from ckpt.transport.rings._ring import Inbox, Writer
 
 class Express:
     def __new__(

@@ -6,6 +6,8 @@
 
 #include "lane.h"
 
+#include "../rings/ring_ends.h"
+
 #include <stdint.h>
 
 /* The classes of the protocol, and the slots of them that are read or written: X has objects, N numbers
@@ -55,6 +57,8 @@ typedef struct {
     PyObject *direct; /* a set; NULL: nobody does */
     long long direct_from, direct_limit; /* bytes */
     unsigned char badge[BADGE];
+    RingProcess own;      /* the same badge */
+    const RingApi *rings; /* NULL, in tests: no payload is copied by two */
 } Express;
 
 /* A frame that counts as sent: where it goes is yet to be written.  Its kind is MESSAGES; ACK, without messages; or FRAGMENT, with a
@@ -111,6 +115,7 @@ typedef struct {
     const unsigned char *at[2]; /* in two runs, round the end of a ring; the second may be empty */
     size_t size[2];
     uint32_t lengths[2]; /* of the first two parts; the third has the rest */
+    Ring *ring;          /* in which it lies: borrowed; NULL: it is elsewhere */
 } Incoming;
 
 /* Copy from a place of the frame, which has so much. */

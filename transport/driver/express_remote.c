@@ -11,7 +11,10 @@
 
 #include <sys/uio.h>
 
-enum { ALONE_BYTES = 1 << 20 }; /* a longer payload is read without the interpreter's lock */
+enum {
+    ALONE_BYTES = 1 << 20,   /* a longer payload is read without the interpreter's lock */
+    SHARED_BYTES = 256 << 10 /* so long a payload is copied by both processes, where its sender waits for that */
+};
 
 static PyObject *name_memory;
 
@@ -94,9 +97,10 @@ int express_emit_large(const Express *express, PyObject *dst, PyObject *data, Py
 /* A fragment, as its head says, and where its payload is. */
 typedef struct {
     Header header;
-    uint64_t total, offset, address, badge_at;
-    long long pid;
-    unsigned char inside[MOST_INLINE], random[BADGE - 16];
+    uint64_t total, offset, address;
+    RingProcess process;
+    unsigned char inside[MOST_INLINE];
+    Ring *ring; /* by which it has come; NULL: it is read by this process alone */
 } Remote;
 
 /* frames.open_frame and decode_fragment. */
@@ -122,9 +126,9 @@ static int open_pointer(const Incoming *frame, const Express *express, Remote *r
     express_copy(frame, frame->lengths[0], at, POINTER);
     uint64_t nbytes = get_number(at + 17, 8), pid = get_number(at + 25, 8);
     remote->address = get_number(at + 9, 8);
-    remote->badge_at = get_number(at + 33, 8);
-    remote->pid = (long long)pid;
-    memcpy(remote->random, at + 41, sizeof remote->random);
+    remote->process = (RingProcess){.pid = (pid_t)pid, .badge_at = get_number(at + 33, 8)};
+    memcpy(remote->process.badge, at + 41, RING_BADGE);
+    remote->ring = express->rings && express->direct ? frame->ring : NULL;
     return get_number(at, 4) == checksum(0, at + 4, POINTER - 4) && at[4] == POINTS && nbytes == remote->header.length &&
            (long long)nbytes <= express->direct_limit && pid <= INT32_MAX;
 }
@@ -132,21 +136,27 @@ static int open_pointer(const Incoming *frame, const Express *express, Remote *r
 /* crossmemory.Reader.read. */
 static int read_memory(const Remote *remote, void *into, size_t size)
 {
-    unsigned char seen[sizeof remote->random];
+    unsigned char seen[RING_BADGE];
     struct iovec here[] = {{seen, sizeof seen}, {into, size}};
-    struct iovec there[] = {{(void *)(uintptr_t)remote->badge_at, sizeof seen}, {(void *)(uintptr_t)remote->address, size}};
-    ssize_t done = process_vm_readv((pid_t)remote->pid, here, 2, there, 2, 0);
-    return done == (ssize_t)(sizeof seen + size) && !memcmp(seen, remote->random, sizeof seen);
+    struct iovec there[] = {{(void *)(uintptr_t)remote->process.badge_at, sizeof seen}, {(void *)(uintptr_t)remote->address, size}};
+    ssize_t done = process_vm_readv(remote->process.pid, here, 2, there, 2, 0);
+    return done == (ssize_t)(sizeof seen + size) && !memcmp(seen, remote->process.badge, sizeof seen);
+}
+
+static int copy(const Express *express, const Remote *remote, void *into, size_t size, int has_lock)
+{
+    if (!remote->ring || size < SHARED_BYTES) return read_memory(remote, into, size);
+    return express->rings->copy_shared(remote->ring, &express->own, &remote->process, remote->address, into, size, has_lock);
 }
 
 /* Fill memory of the length of the payload.  0: it cannot be. */
-static int fill(const Remote *remote, const void *at, Py_ssize_t size)
+static int fill(const Express *express, const Remote *remote, const void *at, Py_ssize_t size)
 {
     int is_read = (uint64_t)size == remote->header.length;
-    if (is_read && size < ALONE_BYTES) return read_memory(remote, (void *)(uintptr_t)at, (size_t)size);
+    if (is_read && size < ALONE_BYTES) return copy(express, remote, (void *)(uintptr_t)at, (size_t)size, 1);
     if (is_read) {
         Py_BEGIN_ALLOW_THREADS /* the caller has the port's lock: nothing changes meanwhile */
-        is_read = read_memory(remote, (void *)(uintptr_t)at, (size_t)size);
+        is_read = copy(express, remote, (void *)(uintptr_t)at, (size_t)size, 0);
         Py_END_ALLOW_THREADS
     }
     return is_read;
@@ -162,7 +172,7 @@ static PyObject *elsewhere(const Express *express, const Remote *remote)
         PyObject *view = PyMemoryView_FromObject(buffer); /* nobody changes its length meanwhile */
         char *at = PyByteArray_AS_STRING(buffer);
         memcpy(at, remote->inside, remote->header.count);
-        if (view && fill(remote, at + remote->header.count, (Py_ssize_t)remote->header.length) && (messages = PyList_New(1)))
+        if (view && fill(express, remote, at + remote->header.count, (Py_ssize_t)remote->header.length) && (messages = PyList_New(1)))
             PyList_SET_ITEM(messages, 0, Py_NewRef(buffer));
         Py_XDECREF(view);
     }
@@ -171,13 +181,13 @@ static PyObject *elsewhere(const Express *express, const Remote *remote)
 }
 
 /* Read the payload into the memory of a spot (ledger.py): 1 and a new `Placed`; SOON; 0, maybe with an exception: it cannot be. */
-static int read_into(PyObject *spot, const Remote *remote, PyObject *head, PyObject **placed)
+static int read_into(const Express *express, PyObject *spot, const Remote *remote, PyObject *head, PyObject **placed)
 {
     PyObject *memory = PyObject_GetAttr(spot, name_memory), *total = PyLong_FromUnsignedLongLong(remote->total);
     const void *at;
     Py_ssize_t size;
     int code = memory == Py_None ? SOON : 0;
-    if (total && bytes_of(memory, &at, &size) && !PyMemoryView_GET_BUFFER(memory)->readonly && fill(remote, at, size)) {
+    if (total && bytes_of(memory, &at, &size) && !PyMemoryView_GET_BUFFER(memory)->readonly && fill(express, remote, at, size)) {
         *placed = express_classes[PLACED]->tp_alloc(express_classes[PLACED], 0);
     }
     if (*placed) {
@@ -203,7 +213,7 @@ static int read_payload(const Express *express, PyObject *place, const Remote *r
         if (!spot) code = -1;
     }
     if (spot && spot != Py_None)
-        code = read_into(spot, remote, head, &arrived->placed);
+        code = read_into(express, spot, remote, head, &arrived->placed);
     else if (spot)
         code = (arrived->messages = elsewhere(express, remote)) != NULL;
     if (code >= 0) PyErr_Clear();

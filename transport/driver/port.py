@@ -49,16 +49,16 @@ from ckpt.transport.protocol.events import Event, LinkLate, LinkStalled
 from ckpt.transport.protocol.frames import Remote
 from ckpt.transport.protocol.ledger import Place, Placed
 from ckpt.transport.protocol.state import Buffer, PortState
+from ckpt.transport.rings.ringwire import RingWire
 from ckpt.transport.wires import owned
 from ckpt.transport.wires.bufferpool import BufferPool
 from ckpt.transport.wires.crossmemory import Published
 from ckpt.transport.wires.directwire import DIRECT_FROM_BYTES, DIRECT_PIECE_BYTES, DirectWire
-from ckpt.transport.wires.ringwire import RingWire
 from ckpt.transport.wires.wire import ProcessGuard, Wire
 
 if TYPE_CHECKING:
     from ckpt.transport.driver._express import Express
-    from ckpt.transport.wires._ring import Inbox
+    from ckpt.transport.rings._ring import Inbox
 
 try:
     from ckpt.transport.driver._express import Express as make_express

@@ -75,6 +75,52 @@ def test_killed_at_random_moments_large_messages_have_the_same_bytes(
     long_enough(30, attempt)
 
 
+COPIED_BY_BOTH = """
+    import random, sys, zlib
+    import numpy as np
+    from ckpt import MPI
+
+    comm, chance, crc = MPI.COMM_WORLD, random.Random(5), 0
+    content = np.random.default_rng(0).integers(0, 255, 6 << 20, dtype="B")
+    mine, into = np.zeros_like(content), np.zeros_like(content)
+    for turn in range(int(sys.argv[1])):
+        size, begin = chance.randrange(200 << 10, 3 << 20), chance.randrange(3 << 20)
+        mine[:size] = content[begin : begin + size] ^ turn % 256
+        if comm.rank == turn % 2:
+            comm.Send(mine[:size], 1 - comm.rank)  # waits, and writes into the other's memory meanwhile
+        else:
+            into[:] = 1
+            comm.Recv(into[:size], 1 - comm.rank)
+            crc = zlib.crc32(into[: size + 100], crc)
+            assert np.array_equal(into[:size], mine[:size]), turn
+            into[:] = 7
+            assert (into == 7).all(), turn
+        mine[:size] = 0
+    print(crc)
+"""
+
+
+@pytest.mark.rotate(2)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_killed_while_both_ranks_copy_a_message_it_has_the_same_bytes(
+    start: Start, tmp_path: Path, victim: int
+) -> None:
+    choose, program = random.Random(seed_of_the_commit() * 10 + victim), write_app(tmp_path, COPIED_BY_BOTH)
+
+    def attempt(turns: int) -> None:
+        plain = start(program, turns, ranks=2, name=f"plain-{turns}")
+        assert plain.finish() == 0, plain.report()
+        job = start(program, turns, ranks=2, every=0.2, name=f"job-{turns}")
+        job.wait_event("committed", 1)
+        time.sleep(choose.random() * 0.2)  # a random moment, not a wait for something
+        job.kill_rank(victim)
+        job.wait_event("restarted", 1)
+        assert job.finish() == 0, job.report()
+        assert [job.output(rank) for rank in range(2)] == [plain.output(rank) for rank in range(2)]
+
+    long_enough(60, attempt)
+
+
 PLACED = """
     import numpy as np
     from ckpt import MPI

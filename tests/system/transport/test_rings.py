@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.transport.wires import ring
+from ckpt.transport.rings import ring
 from tests.system.support import Job, long_enough, write_app
 
 Start = Callable[..., Job]
@@ -89,7 +89,7 @@ def test_a_rank_without_a_free_descriptor_uses_the_socket_and_says_so(start: Sta
 
 NO_SOCKETS = """
     import os, ckpt
-    from ckpt.transport.wires import ringwire
+    from ckpt.transport.rings import ringwire
 
     ringwire.EARLY_NS = 1 << 60  # however busy the machine is
     comm = ckpt.enable()

@@ -35,7 +35,7 @@ class Member:
 
     def __init__(self, rank: int) -> None:
         from ckpt.transport.boards import _board
-        from ckpt.transport.wires._ring import Inbox
+        from ckpt.transport.rings._ring import Inbox
 
         self.rank = rank
         self.host = _board.Host(Inbox(), Common(), 0, 0, 0)

@@ -20,7 +20,7 @@ class Wire:
     pause_ns = 0
 
     def __init__(self) -> None:
-        from ckpt.transport.wires._ring import Inbox
+        from ckpt.transport.rings._ring import Inbox
 
         self.inbox = Inbox()
         self.on_board: Any = None

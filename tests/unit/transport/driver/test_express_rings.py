@@ -19,10 +19,10 @@ import pytest
 
 from ckpt.transport.driver.port import Port
 from ckpt.transport.protocol.endpoint import Endpoint, EndpointConfig
-from ckpt.transport.wires import ring
+from ckpt.transport.rings import ring
+from ckpt.transport.rings.ring import frame_limits, ring_bytes
+from ckpt.transport.rings.ringwire import RingWire
 from ckpt.transport.wires.directwire import DirectWire
-from ckpt.transport.wires.ring import frame_limits, ring_bytes
-from ckpt.transport.wires.ringwire import RingWire
 from ckpt.transport.wires.wire import Frame
 from ckpt.transport.wires.zmqwire import ZmqWire
 from tests.seeds import seed_of_the_commit
@@ -175,7 +175,7 @@ def test_the_longest_frame_of_short_messages_fits_into_half_a_ring(size: int) ->
 def test_whatever_is_written_to_a_ring_meanwhile_no_message_changes() -> None:
     """The frame lies in memory that another process may write to, while it is read, too."""
     from ckpt.transport.driver._express import Express
-    from ckpt.transport.wires._ring import Inbox, Reader, Writer
+    from ckpt.transport.rings._ring import Inbox, Reader, Writer
 
     chance = random.Random(seed_of_the_commit())
     came: list[bytes] = []

@@ -18,8 +18,8 @@ import pytest
 from ckpt.transport.driver import port as port_module
 from ckpt.transport.driver.port import Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
+from ckpt.transport.rings.ringwire import RingWire
 from ckpt.transport.wires.hostwire import HostWire, this_host
-from ckpt.transport.wires.ringwire import RingWire
 from ckpt.transport.wires.zmqwire import ZmqWire
 from tests.seeds import seed_of_the_commit
 

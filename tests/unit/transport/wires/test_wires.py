@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.transport.wires import ring
+from ckpt.transport.rings import ring
+from ckpt.transport.rings.ringwire import RingWire
 from ckpt.transport.wires.directwire import DirectWire
 from ckpt.transport.wires.faultinject import FaultPlan, FaultyWire
-from ckpt.transport.wires.ringwire import RingWire
 from ckpt.transport.wires.wire import Frame, Wire
 from ckpt.transport.wires.zmqwire import CurveKeys, ZmqWire
 

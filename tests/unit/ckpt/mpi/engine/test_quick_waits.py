@@ -19,7 +19,7 @@ from ckpt.mpi.engine import quick
 from ckpt.mpi.engine.engine import Engine
 from ckpt.transport.driver.port import Port
 from ckpt.transport.protocol.endpoint import EndpointConfig
-from ckpt.transport.wires.ringwire import RingWire
+from ckpt.transport.rings.ringwire import RingWire
 from ckpt.transport.wires.zmqwire import ZmqWire
 
 pytest.importorskip("ckpt.mpi.engine._quick", reason="the C modules are not built")

@@ -59,7 +59,7 @@ class Boards:
         hosts = SimpleNamespace(due_ns=1 << 62)
         if self.carrier == "C":
             from ckpt.transport.boards._board import Host
-            from ckpt.transport.wires._ring import Inbox
+            from ckpt.transport.rings._ring import Inbox
 
             hosts = Host(Inbox(), Common(), 20_000_000, 0, 0)
             hosts.due_ns = 1 << 62

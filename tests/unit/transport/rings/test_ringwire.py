@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.transport.wires import ring
-from ckpt.transport.wires.ring import ALL_RINGS_BYTES, ring_bytes
-from ckpt.transport.wires.ringwire import (
+from ckpt.transport.rings import ring
+from ckpt.transport.rings.ring import ALL_RINGS_BYTES, ring_bytes
+from ckpt.transport.rings.ringwire import (
     ANSWER_NS,
     EARLY_NS,
     RETRY_LONGEST_NS,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.transport.wires import ring
+from ckpt.transport.rings import ring
 from tests.seeds import seed_of_the_commit
 
 pytestmark = pytest.mark.skipif(not ring.available(), reason="the C module of rings is not built")
@@ -24,7 +24,7 @@ class Both:
     """One ring in memory: ends in C and in Python can be made of it, one writer and one reader."""
 
     def __init__(self) -> None:
-        from ckpt.transport.wires import _ring
+        from ckpt.transport.rings import _ring
 
         self.c = _ring
         self.in_c = _ring.Writer(CAPACITY)
@@ -187,7 +187,7 @@ def test_a_writer_sees_that_nobody_reads_any_more(made: Callable[[], Both], kind
 
 def test_a_file_that_is_no_ring_or_could_become_shorter_is_not_mapped(made: Callable[[], Both]) -> None:
     """Memory that vanishes would be a SIGBUS in this process."""
-    from ckpt.transport.wires._ring import Reader
+    from ckpt.transport.rings._ring import Reader
 
     whole = ring.DATA_AT + CAPACITY
     fd = os.memfd_create("none", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)

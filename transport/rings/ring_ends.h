@@ -1,4 +1,4 @@
-/* Both ends of a ring, for the C modules of this room and for others by the capsule `ckpt.transport.wires._ring.api`. */
+/* Both ends of a ring, for the C modules of this room and for others by the capsule `ckpt.transport.rings._ring.api`. */
 
 #ifndef CKPT_TRANSPORT_RING_ENDS_H
 #define CKPT_TRANSPORT_RING_ENDS_H
@@ -6,6 +6,8 @@
 #include <Python.h>
 
 #include "ring_layout.h"
+
+#include <sys/types.h>
 
 enum { FULL = 0, TAKEN = 1, TAKEN_ASLEEP = 2, TOO_LONG = 3, BROKEN = 4 };
 
@@ -17,11 +19,16 @@ typedef struct {
     uint64_t peeked;              /* where the record ends that `ring_peek` has found */
     unsigned long made_after;     /* ring_forks */
     unsigned long long records;
+    unsigned long pointed; /* the writer's: number of its last frame of three parts, which has a pointer; of ring_pointers */
+    uint64_t written; /* the reader's: pieces that the writer will have done with (ring_share.c) */
+    uint32_t turn;
     int fd, damaged;
 } Ring;
 
 extern unsigned long ring_forks; /* of this process since its start, counted in the child */
 extern PyTypeObject RingWriterType, RingReaderType;
+
+extern unsigned long ring_pointers; /* frames of three parts that this process has written */
 
 void ring_count_fork(void);
 
@@ -58,8 +65,25 @@ PyObject *ring_next(Ring *ring);
 int ring_peek(Ring *ring, const unsigned char *at[2], size_t size[2], uint32_t lengths[2]);
 void ring_skip(Ring *ring);
 
+/* A process whose memory is read or written, and its badge (crossmemory.py). */
+enum { RING_BADGE = 16 };
+typedef struct {
+    pid_t pid;
+    uint64_t badge_at;
+    unsigned char badge[RING_BADGE];
+} RingProcess;
+
+/* Copy a payload of the ring's writer, which may help (ring_share.c): 1; 0: it cannot be.  `has_lock`: the caller has the interpreter's
+   lock, which is given up while this waits long. */
+int ring_copy_shared(Ring *ring, const RingProcess *own, const RingProcess *sender, uint64_t from, void *into, size_t size, int has_lock);
+
+/* The writer's: does the reader copy a payload now, of which something is left?  Help with it: how many pieces; -1: it cannot be. */
+int ring_wants_help(const Ring *ring);
+int ring_help(Ring *ring);
+int ring_take(Ring *ring); /* for tests: take one and do nothing, as who is stopped before the copy */
+
 /* The interface for other C modules, in the capsule RING_API. */
-#define RING_API "ckpt.transport.wires._ring.api"
+#define RING_API "ckpt.transport.rings._ring.api"
 
 typedef struct {
     PyTypeObject *writer, *inbox;
@@ -78,6 +102,10 @@ typedef struct {
     PyObject *(*next)(Ring *ring); /* its next frame; NULL, maybe with an exception: there is none, or the ring is damaged */
     int64_t clock_offset_ns; /* what the clock of this process shows more than CLOCK_MONOTONIC */
     Py_ssize_t (*count)(PyObject *inbox); /* of the rings that are read */
+    int (*copy_shared)(Ring *ring, const RingProcess *own, const RingProcess *sender, uint64_t from, void *into, size_t size, int has_lock);
+    const unsigned long *pointers;
+    int (*wants_help)(const Ring *ring);
+    int (*help)(Ring *ring);
 } RingApi;
 
 #endif

@@ -28,7 +28,8 @@ from typing import Final
 from ckpt.compat.accelerators import blake2b
 from ckpt.transport.errors import AddressError
 from ckpt.transport.records import dataclass
-from ckpt.transport.wires import owned, ring
+from ckpt.transport.rings import ring
+from ckpt.transport.wires import owned
 from ckpt.transport.wires.addresses import clear_stale_socket, path_of
 
 _SUFFIX: Final = ".ring"

@@ -1,4 +1,4 @@
-/* The two ends of a ring: the classes `Writer` and `Reader`, which transport/wires/ring.py specifies.
+/* The two ends of a ring: the classes `Writer` and `Reader`, which transport/rings/ring.py specifies.
 
    A ring is not inherited by a forked process (MADV_DONTFORK): the child of a checkpoint has no such memory.  In a forked process
    every call raises RuntimeError, and nothing is unmapped, since something else may lie at that address there.
@@ -196,6 +196,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *option
         Py_DECREF(ring);
         return NULL;
     }
+    ring->written = atomic_load(&ring->memory->share.written);
     uint32_t expected = OFFERED;
     atomic_compare_exchange_strong(&ring->memory->word, &expected, AWAKE);
     return (PyObject *)ring;
@@ -235,11 +236,64 @@ static PyObject *reader_disarm(PyObject *self, PyObject *Py_UNUSED(none))
     Py_RETURN_NONE;
 }
 
+/* ---- payloads that both copy (ring_share.c), for tests ---------------------------------------------------------------------- */
+
+static int process_of(const Py_buffer *badge, RingProcess *process)
+{
+    uint64_t numbers[2];
+    if (badge->len != sizeof numbers + RING_BADGE) {
+        PyErr_SetString(PyExc_ValueError, "no badge of a process");
+        return -1;
+    }
+    memcpy(numbers, badge->buf, sizeof numbers);
+    *process = (RingProcess){.pid = (pid_t)numbers[0], .badge_at = numbers[1]};
+    memcpy(process->badge, (char *)badge->buf + sizeof numbers, RING_BADGE);
+    return 0;
+}
+
+static PyObject *reader_copy(PyObject *self, PyObject *args)
+{
+    Ring *ring = (Ring *)self;
+    Py_buffer own, sender, into;
+    unsigned long long from;
+    if (!PyArg_ParseTuple(args, "y*y*Kw*", &own, &sender, &from, &into)) return NULL;
+    RingProcess here, there;
+    int is_copied = process_of(&own, &here) || process_of(&sender, &there) || !usable(ring) ? -1 : 0;
+    if (!is_copied) {
+        Py_BEGIN_ALLOW_THREADS
+        is_copied = ring->memory && ring_copy_shared(ring, &here, &there, from, into.buf, (size_t)into.len, 0);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&own);
+    PyBuffer_Release(&sender);
+    PyBuffer_Release(&into);
+    return is_copied < 0 ? NULL : PyBool_FromLong(is_copied);
+}
+
+static PyObject *writer_help(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    int pieces = 0;
+    if (!usable((Ring *)self)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    if (ring_wants_help((Ring *)self)) pieces = ring_help((Ring *)self);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(pieces);
+}
+
+static PyObject *writer_take(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    if (!usable((Ring *)self)) return NULL;
+    return PyBool_FromLong(((Ring *)self)->memory && ring_take((Ring *)self));
+}
+
 /* ---- the types ---------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef writer_methods[] = {
     {"send", writer_send, METH_O, "send(parts, /) -> int\n\nFULL, TAKEN, TAKEN_ASLEEP, TOO_LONG or BROKEN."},
     {"word", writer_word, METH_NOARGS, "word() -> int\n\nWhat the reader does: AWAKE, ASLEEP, CLOSED or OFFERED."},
+    {"help", writer_help, METH_NOARGS,
+     "help() -> int\n\nCopy what the reader copies now: how many pieces; -1: its process or its numbers are not what they should be."},
+    {"take", writer_take, METH_NOARGS, "take() -> bool\n\nTake a piece, and do not copy it."},
     {"forget_fd", writer_forget_fd, METH_NOARGS, "forget_fd()\n\nClose the memory file, which was handed over; the memory stays."},
     {"close", ring_close, METH_NOARGS, "close()\n\nUnmap the ring. Idempotent."},
     {NULL, NULL, 0, NULL},
@@ -247,6 +301,9 @@ static PyMethodDef writer_methods[] = {
 
 static PyMethodDef reader_methods[] = {
     {"receive", reader_receive, METH_NOARGS, "receive() -> tuple | None\n\nThe next frame. None: there is none, or `damaged`."},
+    {"copy", reader_copy, METH_VARARGS,
+     "copy(own, sender, address, into, /) -> bool\n\nFill `into` from an address in the process of the writer, which may help. The first two: packed\n"
+     "badges of this process and of that one."},
     {"arm", reader_arm, METH_NOARGS, "arm() -> bool\n\nSay that this side is going to sleep. False: a record is there."},
     {"disarm", reader_disarm, METH_NOARGS, "disarm()\n\nSay that this side looks at the ring by itself."},
     {"close", ring_close, METH_NOARGS, "close()\n\nTell the writer that nobody reads any more; unmap the ring. Idempotent."},
@@ -264,7 +321,7 @@ static PyGetSetDef ring_values[] = {
 
 PyTypeObject RingWriterType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "ckpt.transport.wires._ring.Writer",
+    .tp_name = "ckpt.transport.rings._ring.Writer",
     .tp_basicsize = sizeof(Ring),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_doc = "Writer(capacity)\n\nThe writing side of a new ring. Raises OSError: there is no memory for it.",
@@ -276,7 +333,7 @@ PyTypeObject RingWriterType = {
 
 PyTypeObject RingReaderType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "ckpt.transport.wires._ring.Reader",
+    .tp_name = "ckpt.transport.rings._ring.Reader",
     .tp_basicsize = sizeof(Ring),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_doc = "Reader(fd, capacity)\n\nThe reading side of a ring. Raises ValueError: that is no ring; OSError: it cannot be mapped.",

@@ -1,4 +1,4 @@
-/* The records in a ring: writing them, whole or piece by piece, and reading them.  transport/wires/ring.py specifies what they are.
+/* The records in a ring: writing them, whole or piece by piece, and reading them.  transport/rings/ring.py specifies what they are.
 
    What the other process has written is never trusted: each number is read once, checked, and used from a local variable. */
 
@@ -23,6 +23,8 @@ static void get(Ring *ring, uint64_t at, void *to, size_t size)
     memcpy(to, ring->data + offset, before);
     memcpy((char *)to + before, ring->data, size - before);
 }
+
+unsigned long ring_pointers;
 
 /* ---- writing --------------------------------------------------------------------------------------------------------------- */
 
@@ -69,6 +71,7 @@ static int begin(RingRecord *record, Ring *ring, const ring_record *head)
     int room = need > ring->capacity / 2 ? TOO_LONG : room_for(ring, need);
     if (room != 1) return room < 0 ? BROKEN : room; /* TOO_LONG, or 0: FULL */
     put(ring, ring->at, head, sizeof *head);
+    if (head->count == 3) ring->pointed = ++ring_pointers; /* the reader may ask for help with what the frame points to */
     *record = (RingRecord){ring, ring->at + sizeof *head, ring->at + need};
     return TAKEN;
 }

@@ -4,6 +4,7 @@
     64    head u64     the writer's: all bytes before it are published
     128   tail u64     the reader's: all bytes before it are free again
     192   word u32     what the reader does
+    256   numbers of a payload that both sides copy: `ring_share.c`, which has no counterpart here
 
     word      OFFERED   nobody reads yet
               AWAKE     the reader looks by itself
@@ -34,7 +35,7 @@ from ckpt.transport.protocol.state import Buffer
 from ckpt.transport.wires.wire import Frame
 
 try:
-    from ckpt.transport.wires import _ring
+    from ckpt.transport.rings import _ring
 except ImportError:
     _ring = None  # type: ignore[assignment]
 
@@ -44,7 +45,7 @@ FULL, TAKEN, TAKEN_ASLEEP, TOO_LONG, BROKEN = range(5)
 the ring; damaged or closed."""
 
 MAGIC: Final = 0x474E4952
-VERSION: Final = 1
+VERSION: Final = 2
 DATA_AT: Final = 4096
 LEAST_BYTES: Final = 16 << 10
 MOST_BYTES: Final = 16 << 20

@@ -33,12 +33,12 @@ from typing import TYPE_CHECKING, Final
 
 from ckpt.transport.errors import WireError
 from ckpt.transport.records import dataclass
-from ckpt.transport.wires import ring
-from ckpt.transport.wires.bell import Bell, Offer, bell_of
+from ckpt.transport.rings import ring
+from ckpt.transport.rings.bell import Bell, Offer, bell_of
 from ckpt.transport.wires.wire import Frame, ProcessGuard, Wire
 
 if TYPE_CHECKING:
-    from ckpt.transport.wires._ring import Inbox, Reader, Writer
+    from ckpt.transport.rings._ring import Inbox, Reader, Writer
 
 ANSWER_NS: Final = 10_000_000_000
 """An offer that is not taken for so long is given up."""
@@ -121,7 +121,7 @@ class RingWire:
             except (OSError, WireError) as failure:
                 self._why_not = str(failure)
         if self._bell is not None:
-            from ckpt.transport.wires._ring import Inbox
+            from ckpt.transport.rings._ring import Inbox
 
             self._inbox = Inbox()
             self._ring_receive = self._inbox.receive
@@ -279,7 +279,7 @@ class RingWire:
         return self._inner_send(rank, parts)
 
     def _offer(self, rank: int, peer: Peer) -> None:
-        from ckpt.transport.wires._ring import Writer
+        from ckpt.transport.rings._ring import Writer
 
         assert self._bell is not None and peer.path is not None
         try:
@@ -361,7 +361,7 @@ class RingWire:
                 self._report(rank, "the ring from the peer is damaged")
 
     def _on_offer(self, offer: Offer) -> None:
-        from ckpt.transport.wires._ring import Reader
+        from ckpt.transport.rings._ring import Reader
 
         rank, known = offer.rank, self._peers.get(offer.rank)
         if rank < 0 or (known is not None and known.path != offer.sender):

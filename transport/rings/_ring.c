@@ -4,7 +4,7 @@
        Reader(fd, capacity)  maps the ring of another process                                ring_ends.c, ring_records.c
        Inbox()               looks at many readers in turn, waits for all of them, and spins
 
-   transport/wires/ring.py specifies the first two; tests/unit/transport/wires/test_ring.py compares both on the same memory. */
+   transport/rings/ring.py specifies the first two; tests/unit/transport/rings/test_ring.py compares both on the same memory. */
 
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
@@ -238,7 +238,7 @@ static PyMethodDef inbox_methods[] = {
 
 static PyTypeObject InboxType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "ckpt.transport.wires._ring.Inbox",
+    .tp_name = "ckpt.transport.rings._ring.Inbox",
     .tp_basicsize = sizeof(Inbox),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_doc = "Inbox()\n\nThe readers of one process.",
@@ -255,7 +255,8 @@ static Py_ssize_t rings_of(PyObject *self) { return PyList_GET_SIZE(((Inbox *)se
 static Ring *turn(PyObject *self) { return ring_with_record((Inbox *)self); }
 
 static RingApi api = {&RingWriterType, &InboxType, usable,    ring_room, ring_begin, ring_add, ring_end, spin,
-                      spin_also,       now_ns,     turn,      ring_peek, ring_skip,  ring_next, 0,       rings_of};
+                      spin_also,       now_ns,     turn,      ring_peek, ring_skip,  ring_next, 0,       rings_of,
+                      ring_copy_shared, &ring_pointers, ring_wants_help, ring_help};
 
 static PyObject *shift_clock(PyObject *Py_UNUSED(module), PyObject *offset)
 {
@@ -273,7 +274,7 @@ static PyMethodDef functions[] = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "ckpt.transport.wires._ring",
+    .m_name = "ckpt.transport.rings._ring",
     .m_doc = "Rings in shared memory.",
     .m_size = -1,
     .m_methods = functions,
