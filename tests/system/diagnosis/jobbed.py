@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Sequence
@@ -39,9 +40,10 @@ class JobCluster(Cluster):
         """The processes of ranks on a host: forks of its fork server that lead their process groups."""
         found = []
         for pid in self.processes(host):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if b"--control-fd" in words and os.getpgid(pid) == pid and os.getsid(pid) != pid:
-                found.append(pid)
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"--control-fd" in words and os.getpgid(pid) == pid and os.getsid(pid) != pid:
+                    found.append(pid)
         return found
 
     def engine(self) -> str:
