@@ -302,8 +302,8 @@ static PyMethodDef writer_methods[] = {
 static PyMethodDef reader_methods[] = {
     {"receive", reader_receive, METH_NOARGS, "receive() -> tuple | None\n\nThe next frame. None: there is none, or `damaged`."},
     {"copy", reader_copy, METH_VARARGS,
-     "copy(own, sender, address, into, /) -> bool\n\nFill `into` from an address in the process of the writer, which may help. The first two: packed\n"
-     "badges of this process and of that one."},
+     "copy(own, sender, address, into, /) -> bool\n\nFill `into` from an address in the process of the writer, which may help.\n"
+     "The first two: packed badges of this process and of that one."},
     {"arm", reader_arm, METH_NOARGS, "arm() -> bool\n\nSay that this side is going to sleep. False: a record is there."},
     {"disarm", reader_disarm, METH_NOARGS, "disarm()\n\nSay that this side looks at the ring by itself."},
     {"close", ring_close, METH_NOARGS, "close()\n\nTell the writer that nobody reads any more; unmap the ring. Idempotent."},

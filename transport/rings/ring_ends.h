@@ -22,6 +22,7 @@ typedef struct {
     unsigned long pointed; /* the writer's: number of its last frame of three parts, which has a pointer; of ring_pointers */
     uint64_t written; /* the reader's: pieces that the writer will have done with (ring_share.c) */
     uint32_t turn;
+    int alone; /* the writer has failed to help: it is not asked again */
     int fd, damaged;
 } Ring;
 

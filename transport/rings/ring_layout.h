@@ -59,7 +59,7 @@ typedef struct {
 #define RING_ROUND(bytes) (((uint64_t)(bytes) + 15u) & ~(uint64_t)15u)
 
 _Static_assert(sizeof(ring_record) == 16, "a record's header");
-_Static_assert(offsetof(ring_memory, share) == 256 && offsetof(ring_memory, share.size) == 400 && sizeof(ring_memory) <= RING_DATA, "the page of numbers");
+_Static_assert(offsetof(ring_memory, share.size) == 400 && sizeof(ring_memory) <= RING_DATA, "the page of numbers");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit atomics without locks");
 
 #endif

@@ -5,22 +5,30 @@
    The reader writes what is to be copied, and then `work`: turn and pieces.  Who takes a piece counts `work` down by
    compare-and-exchange; so a writer that has read what belongs to an earlier turn gets nothing.  At the end the reader takes all that
    is left, and waits until `written` counts every piece that the writer has taken: when it returns, nobody writes into its memory.
-   Where the writer could not write a piece, or has written numbers that cannot be, the reader reads everything itself.
+   Where the writer could not write a piece the reader reads everything itself, from then on; where it has written numbers that
+   cannot be, the ring is damaged.
 
-   A writer that dies has ended its call before its memory is gone, so the reader waits until that cannot be read.  One that is
-   stopped between taking a piece and writing it is waited for: the message is not there before.
+   A writer that dies is waited for until its memory cannot be read, and its last thread has ended.  One that is stopped between
+   taking a piece and writing it is waited for: the message is not there before.
 
    Model of the order of memory: tests/model/ring_share.py. */
 
 #define _GNU_SOURCE
 #include "ring_ends.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { LEAST_PIECE = 128 << 10, MOST_PIECE = 1 << 20, PIECES = 16, SPIN_NS = 20000, ALIVE_NS = 1000000 };
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434 /* headers older than Linux 5.3 */
+#endif
+
+enum { LEAST_PIECE = 128 << 10, MOST_PIECE = 1 << 20, PIECES = 16, SPIN_NS = 20000, ALIVE_NS = 1000000, END_MS = 1000 };
 
 static int64_t clock_ns(void)
 {
@@ -29,12 +37,12 @@ static int64_t clock_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Read or write memory of a process, with its badge before it: 1; 0: it cannot be, or that is another process. */
-static int is_process(const RingProcess *process, unsigned char seen[RING_BADGE])
+static int is_process(const RingProcess *process, const unsigned char seen[RING_BADGE])
 {
     return !memcmp(seen, process->badge, RING_BADGE);
 }
 
+/* Read memory of a process, and its badge: 1; 0: it cannot be, or that is another process. */
 static int read_from(const RingProcess *process, uint64_t from, void *into, size_t size)
 {
     unsigned char seen[RING_BADGE];
@@ -90,7 +98,8 @@ static void offer(Ring *ring, const RingProcess *own, uint64_t from, void *into,
 }
 
 /* Read pieces until none is left: 1; 0: one cannot be read.  `own_pieces`: so many were read here. */
-static int read_pieces(Ring *ring, const RingProcess *sender, uint64_t from, char *into, uint64_t size, uint64_t piece, uint32_t *own_pieces)
+static int read_pieces(Ring *ring, const RingProcess *sender, uint64_t from, char *into, uint64_t size, uint64_t piece,
+                       uint32_t *own_pieces)
 {
     ring_share *share = &ring->memory->share;
     uint64_t work = atomic_load_explicit(&share->work, memory_order_relaxed), begin, pieces = (uint32_t)((size + piece - 1) / piece);
@@ -106,6 +115,15 @@ static int read_pieces(Ring *ring, const RingProcess *sender, uint64_t from, cha
     return 1;
 }
 
+/* Wait until all threads of a process that has no memory any more have ended their calls. */
+static void await_end(const RingProcess *process)
+{
+    struct pollfd ended = {.fd = (int)syscall(SYS_pidfd_open, process->pid, 0), .events = POLLIN};
+    if (ended.fd < 0) return; /* it has been waited for; or this kernel is older than 5.3 */
+    poll(&ended, 1, END_MS); /* no longer: it may be another process with that id */
+    close(ended.fd);
+}
+
 /* Wait until the writer has done with so many pieces in all.  0: it is dead, or has counted what it has not taken. */
 static int await_writer(ring_share *share, const RingProcess *sender, uint64_t expected, int has_lock)
 {
@@ -115,7 +133,10 @@ static int await_writer(ring_share *share, const RingProcess *sender, uint64_t e
         int64_t at_ns = clock_ns();
         if (at_ns - began_ns < SPIN_NS) continue;
         if (at_ns - looked_ns > ALIVE_NS) {
-            if (!is_alive(sender)) return 0;
+            if (!is_alive(sender)) {
+                await_end(sender);
+                return 0;
+            }
             looked_ns = at_ns;
         }
         PyThreadState *state = has_lock ? PyEval_SaveThread() : NULL;
@@ -131,6 +152,7 @@ int ring_copy_shared(Ring *ring, const RingProcess *own, const RingProcess *send
     uint64_t piece = ((uint64_t)size / PIECES + 4095) & ~(uint64_t)4095;
     piece = piece < LEAST_PIECE ? LEAST_PIECE : piece > MOST_PIECE ? MOST_PIECE : piece;
     uint32_t pieces = (uint32_t)((size + piece - 1) / piece), own_pieces = 0;
+    if (ring->alone) return read_from(sender, from, into, size);
     offer(ring, own, from, into, size, piece);
     int is_read = read_pieces(ring, sender, from, into, size, piece, &own_pieces);
     uint64_t work = atomic_exchange_explicit(&share->work, (uint64_t)ring->turn << 32, memory_order_acq_rel);
@@ -141,9 +163,9 @@ int ring_copy_shared(Ring *ring, const RingProcess *own, const RingProcess *send
     uint32_t others = pieces - own_pieces - (uint32_t)work;
     ring->written += others;
     if (others && !await_writer(share, sender, ring->written, has_lock)) return 0;
-    if (others && is_read && atomic_load_explicit(&share->failed, memory_order_relaxed) == ring->turn)
-        is_read = read_from(sender, from, into, size);
-    return is_read;
+    if (!others || atomic_load_explicit(&share->failed, memory_order_relaxed) != ring->turn) return is_read;
+    ring->alone = 1;
+    return read_from(sender, from, into, size);
 }
 
 /* ---- the writer ------------------------------------------------------------------------------------------------------------ */

@@ -180,6 +180,9 @@ def test_pieces_that_the_writer_cannot_write_are_read(sides: Sides) -> None:
     finally:
         is_over.set()
         thread.join()
+    turn = sides.get(WORK_AT) >> 32
+    assert sides.reader.copy(sides.own, sides.own, address_of(payload), into)
+    assert sides.get(WORK_AT) >> 32 == turn, "it is asked again"
 
 
 def test_a_piece_that_a_stopped_writer_has_taken_is_waited_for(sender: Sender) -> None:
