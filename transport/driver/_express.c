@@ -155,6 +155,7 @@ static int read_config(Express *core, PyObject *endpoint)
     Py_XDECREF(job);
     Py_XDECREF(config);
     core->endpoint = Py_NewRef(endpoint);
+    core->rings = rings;
     return failed ? -1 : 0;
 }
 
@@ -199,7 +200,6 @@ static int learn_direct(Express *core, PyObject *direct)
     memcpy(core->badge, badge, BADGE);
     core->own = (RingProcess){.pid = (pid_t)get_number(core->badge, 8), .badge_at = get_number(core->badge + 8, 8)};
     memcpy(core->own.badge, core->badge + 16, RING_BADGE);
-    core->rings = rings;
     return 0;
 }
 

@@ -58,7 +58,7 @@ typedef struct {
     long long direct_from, direct_limit; /* bytes */
     unsigned char badge[BADGE];
     RingProcess own;      /* the same badge */
-    const RingApi *rings; /* NULL, in tests: no payload is copied by two */
+    const RingApi *rings;
 } Express;
 
 /* A frame that counts as sent: where it goes is yet to be written.  Its kind is MESSAGES; ACK, without messages; or FRAGMENT, with a

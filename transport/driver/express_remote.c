@@ -9,8 +9,6 @@
 #define PY_SSIZE_T_CLEAN
 #include "express_numbers.h"
 
-#include <sys/uio.h>
-
 enum {
     ALONE_BYTES = 1 << 20,   /* a longer payload is read without the interpreter's lock */
     SHARED_BYTES = 256 << 10 /* so long a payload is copied by both processes, where its sender waits for that */
@@ -128,24 +126,15 @@ static int open_pointer(const Incoming *frame, const Express *express, Remote *r
     remote->address = get_number(at + 9, 8);
     remote->process = (RingProcess){.pid = (pid_t)pid, .badge_at = get_number(at + 33, 8)};
     memcpy(remote->process.badge, at + 41, RING_BADGE);
-    remote->ring = express->rings && express->direct ? frame->ring : NULL;
+    remote->ring = express->direct ? frame->ring : NULL;
     return get_number(at, 4) == checksum(0, at + 4, POINTER - 4) && at[4] == POINTS && nbytes == remote->header.length &&
            (long long)nbytes <= express->direct_limit && pid <= INT32_MAX;
 }
 
-/* crossmemory.Reader.read. */
-static int read_memory(const Remote *remote, void *into, size_t size)
-{
-    unsigned char seen[RING_BADGE];
-    struct iovec here[] = {{seen, sizeof seen}, {into, size}};
-    struct iovec there[] = {{(void *)(uintptr_t)remote->process.badge_at, sizeof seen}, {(void *)(uintptr_t)remote->address, size}};
-    ssize_t done = process_vm_readv(remote->process.pid, here, 2, there, 2, 0);
-    return done == (ssize_t)(sizeof seen + size) && !memcmp(seen, remote->process.badge, sizeof seen);
-}
-
+/* crossmemory.Reader.read; with the sender's help, where that is possible. */
 static int copy(const Express *express, const Remote *remote, void *into, size_t size, int has_lock)
 {
-    if (!remote->ring || size < SHARED_BYTES) return read_memory(remote, into, size);
+    if (!remote->ring || size < SHARED_BYTES) return express->rings->read(&remote->process, remote->address, into, size);
     return express->rings->copy_shared(remote->ring, &express->own, &remote->process, remote->address, into, size, has_lock);
 }
 

@@ -256,7 +256,7 @@ static Ring *turn(PyObject *self) { return ring_with_record((Inbox *)self); }
 
 static RingApi api = {&RingWriterType, &InboxType, usable,    ring_room, ring_begin, ring_add, ring_end, spin,
                       spin_also,       now_ns,     turn,      ring_peek, ring_skip,  ring_next, 0,       rings_of,
-                      ring_copy_shared, &ring_pointers, ring_wants_help, ring_help};
+                      ring_read_from, ring_copy_shared, &ring_pointers, ring_wants_help, ring_help};
 
 static PyObject *shift_clock(PyObject *Py_UNUSED(module), PyObject *offset)
 {

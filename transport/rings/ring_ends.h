@@ -74,6 +74,9 @@ typedef struct {
     unsigned char badge[RING_BADGE];
 } RingProcess;
 
+/* Read memory of a process, and its badge: 1; 0: it cannot be, or that is another process. */
+int ring_read_from(const RingProcess *process, uint64_t from, void *into, size_t size);
+
 /* Copy a payload of the ring's writer, which may help (ring_share.c): 1; 0: it cannot be.  `has_lock`: the caller has the interpreter's
    lock, which is given up while this waits long. */
 int ring_copy_shared(Ring *ring, const RingProcess *own, const RingProcess *sender, uint64_t from, void *into, size_t size, int has_lock);
@@ -103,6 +106,7 @@ typedef struct {
     PyObject *(*next)(Ring *ring); /* its next frame; NULL, maybe with an exception: there is none, or the ring is damaged */
     int64_t clock_offset_ns; /* what the clock of this process shows more than CLOCK_MONOTONIC */
     Py_ssize_t (*count)(PyObject *inbox); /* of the rings that are read */
+    int (*read)(const RingProcess *process, uint64_t from, void *into, size_t size);
     int (*copy_shared)(Ring *ring, const RingProcess *own, const RingProcess *sender, uint64_t from, void *into, size_t size, int has_lock);
     const unsigned long *pointers;
     int (*wants_help)(const Ring *ring);

@@ -42,8 +42,7 @@ static int is_process(const RingProcess *process, const unsigned char seen[RING_
     return !memcmp(seen, process->badge, RING_BADGE);
 }
 
-/* Read memory of a process, and its badge: 1; 0: it cannot be, or that is another process. */
-static int read_from(const RingProcess *process, uint64_t from, void *into, size_t size)
+int ring_read_from(const RingProcess *process, uint64_t from, void *into, size_t size)
 {
     unsigned char seen[RING_BADGE];
     struct iovec here[] = {{seen, sizeof seen}, {into, size}};
@@ -110,7 +109,7 @@ static int read_pieces(Ring *ring, const RingProcess *sender, uint64_t from, cha
         if (first < 0) continue; /* somebody has been quicker */
         size_t length = extent(size, piece, (uint32_t)first, count, &begin);
         *own_pieces += count;
-        if (!read_from(sender, from + begin, into + begin, length)) return 0;
+        if (!ring_read_from(sender, from + begin, into + begin, length)) return 0;
     }
     return 1;
 }
@@ -152,7 +151,7 @@ int ring_copy_shared(Ring *ring, const RingProcess *own, const RingProcess *send
     uint64_t piece = ((uint64_t)size / PIECES + 4095) & ~(uint64_t)4095;
     piece = piece < LEAST_PIECE ? LEAST_PIECE : piece > MOST_PIECE ? MOST_PIECE : piece;
     uint32_t pieces = (uint32_t)((size + piece - 1) / piece), own_pieces = 0;
-    if (ring->alone) return read_from(sender, from, into, size);
+    if (ring->alone) return ring_read_from(sender, from, into, size);
     offer(ring, own, from, into, size, piece);
     int is_read = read_pieces(ring, sender, from, into, size, piece, &own_pieces);
     uint64_t work = atomic_exchange_explicit(&share->work, (uint64_t)ring->turn << 32, memory_order_acq_rel);
@@ -165,7 +164,7 @@ int ring_copy_shared(Ring *ring, const RingProcess *own, const RingProcess *send
     if (others && !await_writer(share, sender, ring->written, has_lock)) return 0;
     if (!others || atomic_load_explicit(&share->failed, memory_order_relaxed) != ring->turn) return is_read;
     ring->alone = 1;
-    return read_from(sender, from, into, size);
+    return ring_read_from(sender, from, into, size);
 }
 
 /* ---- the writer ------------------------------------------------------------------------------------------------------------ */
