@@ -235,7 +235,9 @@ ROWS = {
     "restarts": Row("restarts under kernel faults", 100),
     "reductions": Row("reductions of 32 MB of which a rank is killed", 700, 20, reductions),
     "faults": Row("worlds with one fault of the network or two, somebody mute", 1_000, 10, faults),
-    "faulty jobs": Row("jobs of 8 ranks with two faults of their hosts", 1_000, 2, faulty_jobs),
+    "faulty jobs": Row(
+        "jobs of 8 ranks with two faults of their hosts, a thousand faults", 500, 2, faulty_jobs
+    ),
     "redundant": Row("jobs with replicas: flips, or kills and stops", 1_000, 4, redundant),
     "abft": Row("calls of solves of order 256, at each of which a rank died", 3_500, 50, deaths),
     "abft flips": Row("bits flipped in matrices, panels and messages of factorisations", 10_200),

@@ -131,6 +131,7 @@ def open_port(
         port.far_counts = watcher.counts
         watcher.on_event = lambda event: port.on_event(event)  # the runtime sets it later
     if rings is not None and plan is None:
+        direct.copy_shared = rings.copy_shared
         # injected faults are for all frames, and the hot way passes them by
         port.use_rings(rings, far, direct)
     return port

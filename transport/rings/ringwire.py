@@ -201,6 +201,14 @@ class RingWire:
                 return frame
         return self._inner_receive()
 
+    def copy_shared(self, rank: int, own: bytes, badge: bytes, address: int, into: memoryview) -> bool:
+        """Copy a payload of a rank, which may help with it, if this process reads a ring of that rank (`ring_share.c`).
+        `own`, `badge`: of this process and of the rank's. False: there is no such ring, or it cannot be."""
+        for source, reader in self._readers.values():
+            if source == rank and not reader.damaged:
+                return reader.copy(own, badge, address, into)
+        return False
+
     def spin(self, end_ns: int) -> None:
         """Look at the rings, and yield the core now and then; without rings as the inner wire."""
         if self._bell is None or not self._inbox.count:

@@ -40,6 +40,8 @@ from ckpt.transport.wires.wire import Frame, Wire
 
 DIRECT_FROM_BYTES: Final = 32 << 10
 """Below this size the copy through the kernel costs less than the call of process_vm_readv."""
+SHARED_FROM_BYTES: Final = 256 << 10
+"""From here on a payload is copied by both processes, where its sender waits for that (`express_remote.c`)."""
 DIRECT_PIECE_BYTES: Final = 256 << 20
 """The largest payload of one frame to a peer that reads it: the port's lock is held while it is read (some 25 ms)."""
 _SEPARATOR: Final = "#memory="
@@ -52,6 +54,8 @@ class DirectWire:
 
     on_direct: Callable[[int, bool], None] | None = None
     """Called when a rank is connected, and when that changes: will it read large payloads?"""
+    copy_shared: Callable[[int, bytes, bytes, int, memoryview], bool] | None = None
+    """As `ckpt.transport.rings.ringwire.RingWire.copy_shared`, where there are rings."""
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class DirectWire:
         self._available = crossmemory.available()
         self._direct: set[int] = set()
         self._connected: set[int] = set()
+        self._badges: dict[int, bytes] = {}
         self._reader = crossmemory.Reader()
         self._badge = crossmemory.Badge()
         self._counts = dict.fromkeys(("direct_sent", "direct_read", "direct_failed", "direct_refused"), 0)
@@ -91,11 +96,13 @@ class DirectWire:
         self._direct.discard(rank)
         self._inner.connect(rank, address)
         self._connected.add(rank)
+        self._badges.pop(rank, None)
         if text and self._available and address.startswith("ipc:"):
             try:
                 badge = bytes.fromhex(text)
                 self._reader.read(badge, 0, bytearray())
                 self._direct.add(rank)
+                self._badges[rank] = badge
             except (ValueError, struct.error):
                 raise AddressError(f"{text!r} is no badge of a process") from None
             except OSError:
@@ -187,7 +194,8 @@ class DirectWire:
     def read(self, source: int, badge: bytes, address: int, into: memoryview) -> bool:
         """Read a payload of rank `source`. False: it is refused, or cannot be read."""
         try:
-            self._reader.read(badge, address, into)
+            if not self._is_shared(source, badge, address, into):
+                self._reader.read(badge, address, into)
         except OSError as error:
             if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS):
                 self._refuse(source)
@@ -196,6 +204,13 @@ class DirectWire:
             return False
         self._counts["direct_read"] += 1
         return True
+
+    def _is_shared(self, source: int, badge: bytes, address: int, into: memoryview) -> bool:
+        """Is it copied by both processes? Only if the pointer is of the process whose ring this one reads."""
+        share = self.copy_shared
+        if share is None or len(into) < SHARED_FROM_BYTES or self._badges.get(source) != badge:
+            return False
+        return share(source, self._badge.packed, badge, address, into)
 
     def _refuse(self, source: int) -> None:
         """Tell the sender to use the inner wire. A refusal lost to congestion does no harm: the next pointer is refused."""

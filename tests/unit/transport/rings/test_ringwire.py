@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpt.compat.memory import address_of
 from ckpt.transport.rings import ring
 from ckpt.transport.rings.ring import ALL_RINGS_BYTES, ring_bytes
 from ckpt.transport.rings.ringwire import (
@@ -24,6 +25,7 @@ from ckpt.transport.rings.ringwire import (
     RETRY_NS,
     RingWire,
 )
+from ckpt.transport.wires import crossmemory
 from tests.unit.transport.wires.memory_wire import Clock, MemoryNetwork, MemoryWire
 
 pytestmark = pytest.mark.skipif(not ring.available(), reason="the C module of rings is not built")
@@ -488,3 +490,12 @@ def test_the_rings_of_a_job_take_less_than_64_mib() -> None:
         assert capacity >= ring.LEAST_BYTES and capacity & (capacity - 1) == 0
         assert capacity * size * (size - 1) <= max(ALL_RINGS_BYTES, ring.LEAST_BYTES * size * (size - 1))
     assert (ring.LEAST_BYTES + ring.DATA_AT) * 48 * 47 < 64 << 20
+
+
+def test_a_payload_is_copied_by_way_of_the_senders_ring_if_there_is_one(host: Host) -> None:
+    mine, _ = host.pair()
+    payload, into, badge = os.urandom(300_000), bytearray(300_000), crossmemory.Badge()
+    copied = badge.packed, badge.packed, address_of(payload), memoryview(into)
+    assert not mine.copy_shared(2, *copied), "no ring of that rank"
+    assert mine.copy_shared(1, *copied)
+    assert into == payload

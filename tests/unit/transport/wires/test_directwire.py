@@ -11,7 +11,7 @@ import pytest
 
 from ckpt.transport.errors import AddressError
 from ckpt.transport.wires import crossmemory
-from ckpt.transport.wires.directwire import DIRECT_FROM_BYTES, DirectWire
+from ckpt.transport.wires.directwire import DIRECT_FROM_BYTES, SHARED_FROM_BYTES, DirectWire
 from tests.unit.transport.wires.memory_wire import MemoryNetwork, MemoryWire
 
 pytestmark = pytest.mark.skipif(not crossmemory.available(), reason="no process_vm_readv on this system")
@@ -62,6 +62,32 @@ def test_a_large_payload_arrives_as_it_was_sent_and_never_travels(pair: Pair, wr
     assert (head, bytes(received)) == (b"head", bytes(payload))
     assert len(received) == len(payload)
     assert pair.wires[1].counters()["direct_read"] == 1
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_long_payload_is_copied_by_both_where_the_pointer_is_of_the_peers_process(
+    pair: Pair, works: bool
+) -> None:
+    """Else the successor of a process that has died would write what lies at the same address in its own memory."""
+    asked: list[tuple[int, bytes, int]] = []
+    payload = os.urandom(SHARED_FROM_BYTES)
+
+    def copy_shared(rank: int, own: bytes, badge: bytes, address: int, into: memoryview) -> bool:
+        asked.append((rank, badge, len(into)))
+        if works:
+            into[:] = payload
+        return works
+
+    sender, receiver = pair.wires
+    receiver.copy_shared = copy_shared
+    for data in (PAYLOAD, payload):
+        assert sender.send(1, (b"head", data))
+        assert bytes(receiver.receive()[1]) == data
+    assert asked == [(0, sender._badge.packed, len(payload))]
+    sender._badge = crossmemory.Badge()  # the process that has died had the former one
+    assert sender.send(1, (b"head", payload))
+    assert bytes(receiver.receive()[1]) == payload
+    assert len(asked) == 1
 
 
 def test_small_frames_and_short_payloads_take_the_wire_below(pair: Pair) -> None:
