@@ -39,6 +39,8 @@ from tests.model.world import Edit, Mutant, World, production, without_stacks
 pytestmark = [pytest.mark.timeout(300), pytest.mark.turns(2)]
 Count = Callable[[str, int], None]
 AT_NIGHT = [pytest.mark.nightly, pytest.mark.timeout(3600)]
+LONG_TO_VISIT = ("1+1, 1 round",)
+"""Minutes of a processor: at night."""
 
 RING = ((A,), ((2, b"b", (0, 1)),), ((0, b"c", (1, 1)),))
 
@@ -189,7 +191,7 @@ def nothing_removed(bounds: Bounds) -> int:
 @pytest.mark.parametrize(
     ("generous", "name"),
     [
-        *[(False, name) for name in WHOLE],
+        *[pytest.param(False, name, marks=AT_NIGHT if name in LONG_TO_VISIT else []) for name in WHOLE],
         *[pytest.param(True, name, marks=AT_NIGHT) for name in WITHOUT_LIMIT],
     ],
 )
