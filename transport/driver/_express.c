@@ -427,6 +427,13 @@ static void find_helped(Hot *hot)
     hot->pointers = *rings->pointers;
 }
 
+/* Has a long message gone to a reader that may ask for help with it? */
+static int may_be_asked(Hot *hot)
+{
+    if (hot->pointers != *rings->pointers) find_helped(hot);
+    return hot->helped != NULL;
+}
+
 static int help_is_due(void *with) { return rings->wants_help(((Hot *)with)->helped); }
 
 static int something_is_due(void *with)
@@ -438,17 +445,19 @@ static int something_is_due(void *with)
 /* Look for records, and copy what a reader has asked for, until `end_ns`.  0: the time is over. */
 static int spin(Hot *hot, long long end_ns, long long pause_ns)
 {
-    int is_due;
-    if (hot->pointers != *rings->pointers) find_helped(hot);
+    int is_due, asked = may_be_asked(hot);
     while ((is_due = hot->far      ? rings->spin_also(hot->inbox, end_ns, pause_ns, something_is_due, hot)
-                     : hot->helped ? rings->spin_also(hot->inbox, end_ns, pause_ns, help_is_due, hot)
+                     : asked       ? rings->spin_also(hot->inbox, end_ns, pause_ns, help_is_due, hot)
                                    : rings->spin(hot->inbox, end_ns, pause_ns)) &&
            hot->helped && rings->wants_help(hot->helped)) {
         int helped;
         Py_BEGIN_ALLOW_THREADS /* nobody else has the port's lock */
         helped = rings->help(hot->helped);
         Py_END_ALLOW_THREADS
-        if (helped < 0) Py_CLEAR(hot->helped);
+        if (helped < 0) {
+            Py_CLEAR(hot->helped);
+            asked = 0;
+        }
         if (helped > 0) hot->shared += (unsigned)helped;
     }
     return is_due;
@@ -621,6 +630,11 @@ static PyObject *hot_glance(PyObject *self, PyObject *Py_UNUSED(none))
     Reading reading = {0};
     long long at_ns = now_ns(), spin_ns = value(&reading, PORT(hot, PORT_SPIN)), pause_ns = value(&reading, PORT(hot, PORT_PAUSE));
     long long entries = value(&reading, PORT(hot, PORT_ENTRIES)), end_ns = at_ns + spin_ns;
+    long long longest_ns = value(&reading, PORT(hot, PORT_LONGEST));
+    if (spin_ns < longest_ns && may_be_asked(hot)) { /* else it would not help, and wait long again */
+        spin_ns = longest_ns;
+        end_ns = at_ns + spin_ns;
+    }
     int may = reading.bad ? 0 : may_look(hot, at_ns);
     if (may <= 0) return may ? NULL : PyObject_CallNoArgs(hot->slow_glance);
     if (sleeps_in_look(hot)) {
@@ -740,6 +754,8 @@ static PyObject *hot_accept_remote(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *get_asked(PyObject *self, void *Py_UNUSED(closure)) { return PyBool_FromLong(may_be_asked((Hot *)self)); }
+
 static PyObject *get_sent(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->sent); }
 
 static PyObject *get_seen(PyObject *self, void *Py_UNUSED(closure)) { return PyLong_FromUnsignedLongLong(((Hot *)self)->seen); }
@@ -817,6 +833,7 @@ static PyGetSetDef values[] = {
     {"seen", get_seen, NULL, "Glances that have found a message without Python.", NULL},
     {"taken", get_taken, NULL, "Frames received this way.", NULL},
     {"pointed", get_pointed, NULL, "Of the frames sent: those with a pointer.", NULL},
+    {"may_be_asked", get_asked, NULL, "Has a long message gone to a reader that may ask for help with it?", NULL},
     {"shared", get_shared, NULL, "Pieces of payloads that were written into a receiver's memory.", NULL},
     {"read", get_read, NULL, "Of the frames received: those with a pointer.", NULL},
     {"placed", get_placed, NULL, "Of these, those that were read into memory of the program.", NULL},

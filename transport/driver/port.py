@@ -367,6 +367,8 @@ class Port:
                 self._flush(now_ns)
             if self.next_deadline_ns() <= now_ns:
                 return False
+        if express.may_be_asked and not sleeps:
+            spin_ns = self._spin_longest_ns
         if not spin_ns:
             return False
         if now_ns - self.control_checked_ns >= CONTROL_EVERY_NS:

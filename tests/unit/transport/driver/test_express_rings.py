@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import random
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,13 @@ class Two:
                 port.progress()
             assert time.monotonic() < deadline_s
 
+    def settle_reader(self) -> None:
+        """Until something has come, which is acknowledged; the sender is left alone."""
+        deadline_s = time.monotonic() + LIMIT_S
+        while not self.came:
+            self.reader.progress()
+            assert time.monotonic() < deadline_s
+
     def close(self) -> None:
         for port in self.ports:
             port.lock.release()
@@ -143,6 +151,25 @@ def test_a_long_message_stays_in_the_ring_for_the_receive_that_is_about_to_be_po
     assert [each["direct_sent"] for each in counts] == [1, 0]
     assert [(each["direct_read"], each["messages_placed"]) for each in counts] == [(0, 0), (1, 1)]
     assert not two.came
+
+
+def test_who_has_sent_a_long_message_looks_for_a_reader_that_asks_for_help(two: Two) -> None:
+    """A rank whose waits had been long slept at once, so nobody helped, and all of its waits were long."""
+    sender, message = two.sender, random.Random(seed_of_the_commit()).randbytes(700_000)
+    assert sender.express is not None
+    assert not sender.express.may_be_asked
+    sender.send(1, b"head", memoryview(message))
+    sender._spin_ns, sender._spin_longest_ns = 0, 50_000_000
+    began_s = time.monotonic()
+    assert sender.express.may_be_asked and not sender.glance()
+    assert time.monotonic() - began_s >= 0.05
+    helping = threading.Thread(target=sender.glance)
+    sender._spin_longest_ns = 10**9
+    helping.start()
+    two.settle_reader()
+    helping.join()
+    assert two.came == [b"head" + message]
+    assert not sender.express.may_be_asked
 
 
 def test_a_long_message_without_a_place_holds_nothing_up(two: Two) -> None:
