@@ -28,7 +28,7 @@
 #define SYS_pidfd_open 434 /* headers older than Linux 5.3 */
 #endif
 
-enum { LEAST_PIECE = 128 << 10, MOST_PIECE = 1 << 20, PIECES = 16, SPIN_NS = 20000, ALIVE_NS = 1000000, END_MS = 1000 };
+enum { LEAST_PIECE = 128 << 10, MOST_PIECE = 1 << 20, PIECES = 16, SPIN_NS = 20000, ALIVE_NS = 1000000, END_MS = 1000, NAP_NS = 200000 };
 
 static int64_t clock_ns(void)
 {
@@ -63,6 +63,8 @@ static int write_to(const RingProcess *process, uint64_t from, uint64_t into, si
     return process_vm_writev(process->pid, &here, 1, &there, 1, 0) == (ssize_t)size;
 }
 
+static uint32_t pieces_of(uint64_t size, uint64_t piece) { return (uint32_t)((size + piece - 1) / piece); }
+
 /* The pieces from number `first` on, `count` of them, in bytes: where they begin, and how long they are together. */
 static size_t extent(uint64_t size, uint64_t piece, uint32_t first, uint32_t count, uint64_t *begin)
 {
@@ -92,8 +94,7 @@ static void offer(Ring *ring, const RingProcess *own, uint64_t from, void *into,
     memcpy(badge, own->badge, sizeof badge);
     for (int i = 0; i < 6; i++) atomic_store_explicit(places[i], values[i], memory_order_relaxed);
     for (int i = 0; i < 2; i++) atomic_store_explicit(&share->badge[i], badge[i], memory_order_relaxed);
-    uint64_t pieces = (size + piece - 1) / piece;
-    atomic_store_explicit(&share->work, (uint64_t)++ring->turn << 32 | pieces, memory_order_release);
+    atomic_store_explicit(&share->work, (uint64_t)++ring->turn << 32 | pieces_of(size, piece), memory_order_release);
 }
 
 /* Read pieces until none is left: 1; 0: one cannot be read.  `own_pieces`: so many were read here. */
@@ -101,7 +102,8 @@ static int read_pieces(Ring *ring, const RingProcess *sender, uint64_t from, cha
                        uint32_t *own_pieces)
 {
     ring_share *share = &ring->memory->share;
-    uint64_t work = atomic_load_explicit(&share->work, memory_order_relaxed), begin, pieces = (uint32_t)((size + piece - 1) / piece);
+    uint64_t work = atomic_load_explicit(&share->work, memory_order_relaxed), begin;
+    uint32_t pieces = pieces_of(size, piece);
     while ((uint32_t)work && (uint32_t)work <= pieces && work >> 32 == ring->turn) {
         /* as long as nobody helps, several at once: each call costs */
         uint32_t left = (uint32_t)work, count = left + *own_pieces == pieces && left >= 8 ? left / 4 : 1;
@@ -123,12 +125,24 @@ static void await_end(const RingProcess *process)
     close(ended.fd);
 }
 
-/* Wait until the writer has done with so many pieces in all.  0: it is dead, or has counted what it has not taken. */
-static int await_writer(ring_share *share, const RingProcess *sender, uint64_t expected, int has_lock)
+/* Let others have the core: soon for a while, as the writer may be stopped. */
+static void pause_for(int64_t waited_ns, int has_lock)
 {
+    PyThreadState *state = has_lock ? PyEval_SaveThread() : NULL;
+    struct timespec nap = {.tv_nsec = NAP_NS};
+    if (waited_ns < ALIVE_NS)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL);
+    if (state) PyEval_RestoreThread(state);
+}
+
+/* Wait until the writer has done with all pieces that it has taken.  0: it is dead, or has counted what it has not taken. */
+static int await_writer(Ring *ring, const RingProcess *sender, int has_lock)
+{
+    _Atomic uint64_t *written = &ring->memory->share.written;
     int64_t began_ns = clock_ns(), looked_ns = began_ns, left;
-    while ((left = (int64_t)(expected - atomic_load_explicit(&share->written, memory_order_acquire))) != 0) {
-        if (left < 0) return 0;
+    while ((left = (int64_t)(ring->written - atomic_load_explicit(written, memory_order_acquire))) > 0) {
         int64_t at_ns = clock_ns();
         if (at_ns - began_ns < SPIN_NS) continue;
         if (at_ns - looked_ns > ALIVE_NS) {
@@ -138,11 +152,10 @@ static int await_writer(ring_share *share, const RingProcess *sender, uint64_t e
             }
             looked_ns = at_ns;
         }
-        PyThreadState *state = has_lock ? PyEval_SaveThread() : NULL;
-        sched_yield();
-        if (state) PyEval_RestoreThread(state);
+        pause_for(at_ns - began_ns, has_lock);
     }
-    return 1;
+    ring->damaged |= left < 0;
+    return !left;
 }
 
 int ring_copy_shared(Ring *ring, const RingProcess *own, const RingProcess *sender, uint64_t from, void *into, size_t size, int has_lock)
@@ -150,7 +163,7 @@ int ring_copy_shared(Ring *ring, const RingProcess *own, const RingProcess *send
     ring_share *share = &ring->memory->share;
     uint64_t piece = ((uint64_t)size / PIECES + 4095) & ~(uint64_t)4095;
     piece = piece < LEAST_PIECE ? LEAST_PIECE : piece > MOST_PIECE ? MOST_PIECE : piece;
-    uint32_t pieces = (uint32_t)((size + piece - 1) / piece), own_pieces = 0;
+    uint32_t pieces = pieces_of(size, piece), own_pieces = 0;
     if (ring->alone) return ring_read_from(sender, from, into, size);
     offer(ring, own, from, into, size, piece);
     int is_read = read_pieces(ring, sender, from, into, size, piece, &own_pieces);
@@ -161,7 +174,7 @@ int ring_copy_shared(Ring *ring, const RingProcess *own, const RingProcess *send
     }
     uint32_t others = pieces - own_pieces - (uint32_t)work;
     ring->written += others;
-    if (others && !await_writer(share, sender, ring->written, has_lock)) return 0;
+    if (others && !await_writer(ring, sender, has_lock)) return 0;
     if (!others || atomic_load_explicit(&share->failed, memory_order_relaxed) != ring->turn) return is_read;
     ring->alone = 1;
     return ring_read_from(sender, from, into, size);
@@ -186,7 +199,7 @@ static int read_offer(ring_share *share, uint64_t work, RingProcess *reader, uin
     reader->badge_at = atomic_load_explicit(&share->badge_at, memory_order_relaxed);
     memcpy(reader->badge, badge, sizeof badge);
     return pid && pid <= INT32_MAX && piece >= LEAST_PIECE && piece <= MOST_PIECE && size <= (uint64_t)UINT32_MAX * LEAST_PIECE &&
-           (uint32_t)work <= (size + piece - 1) / piece;
+           (uint32_t)work <= pieces_of(size, piece);
 }
 
 int ring_help(Ring *ring)

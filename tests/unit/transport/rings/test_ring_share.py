@@ -185,6 +185,26 @@ def test_pieces_that_the_writer_cannot_write_are_read(sides: Sides) -> None:
     assert sides.get(WORK_AT) >> 32 == turn, "it is asked again"
 
 
+def test_a_writer_that_counts_what_it_has_not_taken_damages_the_ring(sides: Sides) -> None:
+    payload, into = os.urandom(40 * PIECE), bytearray(40 * PIECE)
+    sides.put(WRITTEN_AT, 1 << 40)
+    is_over = threading.Event()
+
+    def take_always() -> None:
+        while not is_over.is_set():
+            sides.writer.take()
+
+    thread = threading.Thread(target=take_always)
+    thread.start()
+    try:
+        while sides.reader.copy(sides.own, sides.own, address_of(payload), into):
+            assert not sides.reader.damaged
+    finally:
+        is_over.set()
+        thread.join()
+    assert sides.reader.damaged
+
+
 def test_a_piece_that_a_stopped_writer_has_taken_is_waited_for(sender: Sender) -> None:
     into, done = bytearray(SIZE), []
     thread = _copied_until_one_is_taken(sender, into, done)
